@@ -32,7 +32,7 @@ std::vector<std::string> network_names() {
   return names;
 }
 
-/// What an option's value may be, beside files.
+/// What an option's value may be, apart from files.
 std::vector<std::string> values_of(const experiment::Option& option) {
   if (option.flag == "--network") return network_names();
   if (option.flag == "--cluster") return catalogue_names(topologies::clusters());
@@ -41,7 +41,7 @@ std::vector<std::string> values_of(const experiment::Option& option) {
   return option.words();
 }
 
-/// What the second word of a verb may be, beside files, after each first one.
+/// What the second word of a verb may be, apart from files, after each first one.
 struct NamesAfter {
   std::string verb, word;
   std::vector<std::string> names;

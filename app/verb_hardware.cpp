@@ -220,7 +220,7 @@ report::MeasuredValidation compare_cases(const std::vector<HardwareCase>& cases,
   return out;
 }
 
-/// What was measured, beside its prediction.
+/// What was measured, with its prediction.
 std::vector<report::BothTimelines> both_timelines(const std::vector<HardwareCase>& cases,
                                                   const Measurements& measurements) {
   std::vector<report::BothTimelines> steps;

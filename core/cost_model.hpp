@@ -52,10 +52,10 @@ class CostModel {
   /// Time of one pass over a part of a layer on a device that does nothing else.
   [[nodiscard]] virtual Cost compute(const Network& network, LayerId layer, const Part& part,
                                      Pass pass, DeviceId device, Precision precision) const = 0;
-  /// A lower bound of compute() for all parts of a layer, of `samples` samples in all, whatever
-  /// they are: what a part does is a share x of the pass's work, and it takes `fixed` + x · `whole`
-  /// or longer. Shares depend on the part alone; those of the cells of a layer add up to 1 or more.
-  /// Nothing if the model knows no such bound.
+  /// A lower bound of compute() for all parts of a layer, of `samples` samples in all, for
+  /// any division into parts: what a part does is a share x of the pass's work, and it takes
+  /// `fixed` + x · `whole` or longer. Shares depend on the part alone; those of the cells of a
+  /// layer add up to 1 or more. Nothing if the model knows no such bound.
   [[nodiscard]] virtual std::optional<LeastTime> least_time(const Network& network, LayerId layer,
                                                             std::int64_t samples, Pass pass,
                                                             DeviceId device,

@@ -45,7 +45,7 @@ class Writer {
   Numbers numbers_;
   std::string out_;
   std::size_t depth_ = 0;
-  bool after_value_ = false;  ///< a comma is due before whatever comes next
+  bool after_value_ = false;  ///< a comma is due before what comes next
   bool after_key_ = false;
 };
 

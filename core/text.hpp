@@ -28,7 +28,7 @@ namespace parsim {
 /// has no way to write most of them, and a reader of attributes turns line ends into blanks.
 [[nodiscard]] std::string xml_escaped(std::string_view text);
 
-/// The number that all of `text` is, in decimal digits whatever the locale; nothing if it is none.
+/// The number that all of `text` is, in decimal digits of any locale; nothing if it is none.
 template <class Number>
 [[nodiscard]] std::optional<Number> to_number(std::string_view text) {
   Number number{};

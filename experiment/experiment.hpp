@@ -21,7 +21,7 @@ namespace parsim::experiment {
 class Experiment {
  public:
   /// Loads network and cluster, applies overrides, reads the plan file if there is one. Throws
-  /// InputError for whatever does not exist, cannot be read or does not fit together.
+  /// InputError for what does not exist, cannot be read or does not fit together.
   explicit Experiment(const Request& request);
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;

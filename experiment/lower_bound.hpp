@@ -33,7 +33,7 @@ using WorkCosts = std::vector<double>;
 ///   - the work: every layer's passes at their best price (whole waves, matrices as large as the
 ///     batch allows) and one update of every parameter, divided among unequal devices at will
 ///     (least_makespan); a device runs one kernel at a time, so that no step is shorter;
-///   - the longest chain of layers, forward and backward, at what a kernel costs whatever its size.
+///   - the longest chain of layers, forward and backward, at each kernel's fixed cost.
 ///
 /// Bytes on links, memory, micro-batches and recomputation are not counted.
 [[nodiscard]] std::optional<Seconds> least_step(const strategies::StrategyInput& input,

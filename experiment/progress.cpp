@@ -45,7 +45,7 @@ void Progress::next(std::string_view name) {
   const auto now = weights_.begin() + static_cast<std::ptrdiff_t>(std::min(done, weights_.size()));
   const double before = std::accumulate(weights_.begin(), now, 0.0);
   const double after = std::accumulate(now, weights_.end(), 0.0);
-  if (elapsed >= Seconds{1.0} && before > 0) {  // less says nothing of the pace
+  if (elapsed >= Seconds{1.0} && before > 0) {  // less is too short to tell the pace
     fmt::print(stderr, " (about {} left)", to_text(elapsed * (after / before)));
   }
   // Flushed before the simulation forks, or the child would print it again.
@@ -66,7 +66,7 @@ void Progress::within(double share) {
   if (poll_) poll_();
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (share <= 0) {  // the search begins: what came before it says nothing of its pace
+  if (share <= 0) {  // the search begins: its pace is not known yet
     step_start_ = now;
     return;
   }

@@ -46,7 +46,7 @@ struct SumOfBody<Body, A> {
 template <class Body, class A>
 using SumOf = typename SumOfBody<Body, A>::Type;
 
-/// Whether a reduction's neighbouring terms, not its neighbouring rows, lie beside each other.
+/// Whether a reduction's neighbouring terms, not its neighbouring rows, are contiguous.
 template <class Body>
 [[nodiscard]] bool has_adjacent_terms(const Body& body) {
   if constexpr (requires { body.terms_adjacent; }) return body.terms_adjacent;

@@ -36,9 +36,9 @@ struct MemoryUse {
 /// work in place keep nothing of their own: what they need counts where their memory is. A loss
 /// keeps its operand in at least four bytes: trainers compute it in fp32 (PyTorch's automatic mixed
 /// precision, operations that autocast to float32; Megatron-LM's cross entropy). Layers that
-/// multiply in FP8 keep their operand as a byte, beside what other layers need of it (Transformer
-/// Engine: Linear saves its input as it was cast; scales of blocks, a thirtieth more, do not
-/// count).
+/// multiply in FP8 keep their operand as a byte, in addition to what other layers need of it
+/// (Transformer Engine: Linear saves its input as it was cast; scales of blocks, a thirtieth more,
+/// do not count).
 [[nodiscard]] std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision);
 
 /// By device id.

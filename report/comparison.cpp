@@ -53,7 +53,7 @@ std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& 
   const auto [step, step_column] = cell("step_time_s");
   const auto [interval, interval_column] = cell("interval");
   const experiment::DeviceResult& fullest = *best.fullest();
-  // The strategy 'best' gives the best plan its name, which says nothing.
+  // The strategy 'best' gives the best plan its name, which does not say where it came from.
   std::vector<std::string> lines = {fmt::format(
       "Best: {}{}, {} {} (90 %: {})", best.strategy == "best" ? "" : best.strategy + ", ",
       strategies::short_text(best.degrees), step.text, unit_of(step_column), interval.text)};

@@ -29,7 +29,7 @@ struct Coefficients {
   double architecture = 0;               ///< compute capability
   double memory_rate = 0;  ///< of the measured card, bytes/s; distinguishes related cards
 
-  Efficiency constant;  ///< whatever the shape
+  Efficiency constant;  ///< for all shapes
 
   Efficiency tiles;          ///< of whole tiles of the largest size
   double area_exponent = 0;  ///< smaller tiles are slower: (area / 32768)^area_exponent

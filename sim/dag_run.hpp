@@ -19,7 +19,7 @@ struct SimulationOutput {
 
 /// Runs the DAG. With SimGrid: once per process.
 ///
-/// Kernels take the time of the cost model, whatever else runs, so their ends follow from those of
+/// Kernels take the time of the cost model even if others run, so their ends follow from those of
 /// their predecessors by addition; only flows go to the engine. That is exact to the bit, costs
 /// little for a million kernels, and leaves no kernel events that SimGrid would merge with others
 /// less than 1 ns away. Returns the work of the flows, which only the fast engine counts.

@@ -41,7 +41,7 @@ double logarithm(std::int64_t extent) { return std::log2(static_cast<double>(ext
 }  // namespace
 
 GemmInterpolation::GemmInterpolation(GemmModel model) : model_(std::move(model)) {
-  // The model of the card that was measured, whatever this device's rates are.
+  // The model of the card that was measured, not with this device's rates.
   const auto measured =
       std::find_if(gemm_models().begin(), gemm_models().end(), [&](const GemmModel& one) {
         return one.device == model_.device && one.format == model_.format;

@@ -52,12 +52,12 @@ struct Kernel {
   std::int64_t row_alignment = 8;
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
-  double fp32_elements = 0;  ///< read and written in FP32, whatever the precision of the step
-  double converted = 0;      ///< elements read in one of both precisions and written in the other
-  double masks = 0;          ///< bytes read and written beyond that
-  double launches = 1;       ///< kernels of which this is the sum; 0 within another layer's
-  bool in_fp8 = false;       ///< a matmul of operands in FP8
-  double casts = 0;          ///< elements cast to FP8, which is all that the kernel does
+  double fp32_elements = 0;            ///< read and written in FP32 in steps of any precision
+  double converted = 0;  ///< elements read in one of both precisions and written in the other
+  double masks = 0;      ///< bytes read and written beyond that
+  double launches = 1;   ///< kernels of which this is the sum; 0 within another layer's
+  bool in_fp8 = false;   ///< a matmul of operands in FP8
+  double casts = 0;      ///< elements cast to FP8, which is all that the kernel does
 
   /// Read and written, in a step whose elements have so many bytes.
   [[nodiscard]] double bytes(std::int64_t element_bytes) const;

@@ -98,12 +98,12 @@ struct SimOptions {
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates
-/// in a forked child, so that results are the same bits whatever ran before. Throws SimulationError
+/// in a forked child, so that results do not depend on earlier runs. Throws SimulationError
 /// if an operation never finished or the child died.
 [[nodiscard]] std::unique_ptr<Executor> make_simulator(const Cluster& cluster,
                                                        const CostModel& cost,
                                                        const SimOptions& options);
-/// The same with SimGrid, whatever the options say.
+/// The same with SimGrid, even if the options name another engine.
 [[nodiscard]] std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster,
                                                               const CostModel& cost,
                                                               const SimOptions& options);
@@ -135,7 +135,7 @@ struct SimgridFound {
 [[nodiscard]] std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster,
                                                          const SimOptions& options = {});
 
-/// A constant fraction of the peak per device and kernel class, whatever the shape, from the same
+/// A constant fraction of the peak per device and kernel class, for all shapes, from the same
 /// table. Holds a reference to the cluster.
 [[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster,
                                                                   const SimOptions& options = {});

@@ -380,7 +380,7 @@ class FileReader {
     std::vector<Link>& links = builder_.change().links;
     for (const std::size_t i : matching(links, fields.text("links"), fields.where("links"))) {
       if (has_rate) {
-        links[i].rate = rate(fields);  // effective, whatever the kind
+        links[i].rate = rate(fields);  // effective, for any kind
         links[i].line_rate = {};
       }
       if (has_latency) links[i].latency = latency(fields);

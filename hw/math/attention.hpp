@@ -9,7 +9,7 @@
 
 namespace parsim::hw {
 
-/// A part of an attention layer: sample × token × channel, a head's channels beside each other.
+/// A part of an attention layer: sample × token × channel, a head's channels are contiguous.
 /// Its lines are the tokens of all heads of all samples.
 template <class T>
 struct AttentionPart {

@@ -49,7 +49,7 @@ struct SoftmaxLines {
   [[nodiscard]] constexpr const T* begin(std::uint32_t line) const {
     return x.data + x.offset(at(line, 0));
   }
-  /// Of the i-th element: neighbours lie beside each other in memory.
+  /// Of the i-th element: neighbours are contiguous in memory.
   struct Place {
     std::uint32_t line, i;
   };

@@ -101,7 +101,7 @@ TEST_CASE("utilization: an expert counts the tokens that go to it, not its slots
 }
 
 TEST_CASE("waterfall: by hand") {
-  // A device computes a product for 4 s, sends for 2 s, of which 1 s beside the product, and
+  // A device computes a product for 4 s, sends for 2 s, of which 1 s overlaps with the product, and
   // updates for 1 s; the other one computes for 1 s.
   const Network network = testing::network_of("x: vector 64; a: dense 64; b: relu; loss");
   const World world(

@@ -108,7 +108,8 @@ TEST_CASE("memory: a block in FP8 keeps operands of its products as bytes, by ha
   CHECK(bf16 > scores);
 }
 
-TEST_CASE("memory: weights in FP8 are copies beside bf16, transposed ones where needed, by hand") {
+TEST_CASE(
+    "memory: weights in FP8 are copies of those in bf16, transposed ones where needed, by hand") {
   constexpr std::int64_t products = 12LL * 64 * 64;  // weights of a block's products
   const auto more = [](const std::string& device, Precision recipe, int zero) {
     const auto of = [&](int layers) {
