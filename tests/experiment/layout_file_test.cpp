@@ -107,7 +107,8 @@ TEST_CASE("layout file: networks without blocks are cut by the names of layers")
 TEST_CASE("layout file: a wrong file is refused with its line, key and what is accepted") {
   CHECK(refusal("micro_batches", "micro_batch") ==
         "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, vp, "
-        "cp, cp_comm, zero, zero_group, recompute, shares, sends, stages; did you mean 'micro_batches'?");
+        "cp, cp_comm, zero, zero_group, recompute, shares, sends, stages; did you mean "
+        "'micro_batches'?");
   CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
   CHECK(refusal("zero = 1", "sends = \"block\"") ==
         "l.toml:3:sends: 'block'; accepted: overlapped, blocking; did you mean 'blocking'?");
