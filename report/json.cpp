@@ -120,7 +120,7 @@ struct LaunchRow {
 void fields(auto& visit, json::Of<LaunchRow> auto& row) {
   visit("trainer", row.trainer);
   visit("files", row.files);
-  visit("not_carried", row.not_carried, "what the trainer is not told");
+  visit("not_carried", row.not_carried, "what the launch files leave out");
   visit("carried_step_time_s", row.step, "predicted");
 }
 

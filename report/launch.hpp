@@ -22,7 +22,8 @@ struct LaunchFile {
 };
 struct Launch {
   std::vector<LaunchFile> files;
-  std::vector<std::string> not_carried;  ///< what the trainer is not told, and what it then does
+  std::vector<std::string>
+      not_carried;  ///< what the files leave out, and what the trainer does instead
 };
 
 /// The devices of a plan in the order of Megatron-LM's ranks: those of a tensor-parallel group are

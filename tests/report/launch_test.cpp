@@ -1,4 +1,4 @@
-// Launch files, against what Megatron-LM would be told by hand.
+// Launch files, against Megatron-LM's arguments written by hand.
 #include "report/launch.hpp"
 
 #include <doctest/doctest.h>

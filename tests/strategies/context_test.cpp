@@ -56,6 +56,14 @@ Plan context_plan(strategies::StrategyInput& input, const ContextDegrees& degree
   return strategies::with_memory_options(input, strategies::plan_layout(input, layout));
 }
 
+/// A step whose tokens are cut among all devices.
+ExecDag context_dag(const World& world, std::int64_t batch, ContextExchange exchange) {
+  strategies::StrategyInput input = world.input(batch);
+  input.context_exchange = exchange;
+  const Plan plan = context_plan(input, {1, world.cluster.devices.size(), 1, 1});
+  return lowering::lower(world.network, world.cluster, plan);
+}
+
 constexpr ContextExchange exchanges[] = {ContextExchange::p2p, ContextExchange::all_gather,
                                          ContextExchange::a2a};
 
@@ -201,10 +209,7 @@ TEST_CASE("context: keys and values are gathered twice and their gradients scatt
     CAPTURE(n);
     const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=4,seq_length=32,vocab_size=96",
                       fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
-    strategies::StrategyInput input = world.input(3);
-    input.context_exchange = ContextExchange::all_gather;
-    const Plan plan = context_plan(input, {1, static_cast<std::size_t>(n), 1, 1});
-    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    const ExecDag dag = context_dag(world, 3, ContextExchange::all_gather);
     const std::int64_t whole = 3 * 32 * (4 * 8) * 4;
     const Moved gathered = moved(dag, CollectiveKind::all_gather);
     CHECK(gathered.collectives == 2 * 2 * 2);
@@ -222,10 +227,7 @@ TEST_CASE("context: a ring sends keys and values N - 1 times, twice, and gradien
     CAPTURE(n);
     const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=4,seq_length=32,vocab_size=96",
                       fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
-    strategies::StrategyInput input = world.input(3);
-    input.context_exchange = ContextExchange::p2p;
-    const Plan plan = context_plan(input, {1, static_cast<std::size_t>(n), 1, 1});
-    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    const ExecDag dag = context_dag(world, 3, ContextExchange::p2p);
     std::int64_t count = 0, bytes = 0, kernels = 0;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const Op op = dag.op(OpId{i});
@@ -251,10 +253,7 @@ TEST_CASE("context: all-to-alls move 4 N h / P each way, as Jacobs et al. 2023 c
     CAPTURE(n);
     const World world("gpt:layers=3,hidden=64,heads=8,seq_length=32,vocab_size=96",
                       fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
-    strategies::StrategyInput input = world.input(1);
-    input.context_exchange = ContextExchange::a2a;
-    const Plan plan = context_plan(input, {1, static_cast<std::size_t>(n), 1, 1});
-    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    const ExecDag dag = context_dag(world, 1, ContextExchange::a2a);
     const Moved all = moved(dag, CollectiveKind::all_to_all);
     CHECK(all.collectives == 3 * 8);
     const std::int64_t of_device = 4 * (32 * 64 / n) * (n - 1) / n * 4;  // bytes of a layer

@@ -203,7 +203,7 @@ void Interpreter::forward_pass(const Compute& op, const PartInput& input) {
                     partial ? Role::partial_sum : Role::activation,
                     op.micro_batch};
   const bool adds = partial && op.pass == Pass::forward;
-  if (!input.keys.empty()) {  // what is made of a part of the keys nobody reads
+  if (!input.keys.empty()) {  // no layer reads a result of a part of the keys
     std::int64_t attended = 0;
     for (const Interval share : input.keys) attended += share.size();
     if (attended < input.inputs[1].axes[0].extent) return;
