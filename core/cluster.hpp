@@ -32,6 +32,20 @@ struct Provenance {
   friend bool operator==(const Provenance&, const Provenance&) = default;
 };
 
+/// What a device or a machine costs and draws; nothing where it is not known.
+struct Upkeep {
+  std::optional<MoneyPerHour> price{};
+  std::optional<Watts> power{};  ///< of a device: while a kernel runs; of a machine: the most
+  std::optional<Watts> idle_power{};
+  friend bool operator==(const Upkeep&, const Upkeep&) = default;
+
+  /// Of a device without kernels: `idle_power`, or else a fifth of `power` (guessed).
+  [[nodiscard]] std::optional<Watts> idle() const {
+    constexpr double guessed_share = 0.2;
+    return idle_power || !power ? idle_power : std::optional(*power * guessed_share);
+  }
+};
+
 /// A type of device: one row of the device table.
 struct DeviceModel {
   std::string name;  ///< "v100-sxm2"
@@ -45,6 +59,7 @@ struct DeviceModel {
   BytesPerSecond memory_rate{};
   Bytes memory{};
   std::vector<Provenance> provenance;
+  Upkeep upkeep{};
 
   [[nodiscard]] FlopsPerSecond peak_at(Precision p) const {
     return multiplies_in_fp8(p) ? fp8_peak : peak[static_cast<std::size_t>(p)];
@@ -56,13 +71,15 @@ struct Device {
   std::string name;         ///< unique in the cluster
   std::int32_t model = -1;  ///< index into Cluster::models
   NodeId node;
-  Bytes memory{};  ///< capacity of this device; the model's unless overridden
+  Bytes memory{};   ///< capacity of this device; the model's unless overridden
+  Upkeep upkeep{};  ///< the same
   friend bool operator==(const Device&, const Device&) = default;
 };
 
 /// A machine: what shares a chassis.
 struct Node {
   std::string name;
+  Upkeep upkeep{};  ///< of the whole machine, in place of its devices' price; no idle_power
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -174,6 +174,38 @@ Seconds parse_seconds(const std::string& text, const std::string& where) {
   return Seconds{parse(text, time_units(), where)};
 }
 
+Watts parse_power(const std::string& text, const std::string& where) {
+  Vocabulary known{{}, "'700 W' or '20 kW'", "W with k, M, G, T"};
+  append(known.units, decimal_prefixes, "W");
+  return {parse(text, known, where)};
+}
+
+Money parse_money(const std::string& text, const std::string& where) {
+  // A number without a unit stands for one of the currency.
+  const bool bare = !text.empty() && text.back() >= '0' && text.back() <= '9';
+  const Vocabulary known{
+      {{"k", 1e3}, {"M", 1e6}, {"units", 1}}, "'400k' or '2500'", "a number, also with k or M"};
+  return {parse(bare ? text + " units" : text, known, where)};
+}
+
+MoneyPerHour parse_price(const std::string& text, const std::string& where) {
+  const std::size_t slash = text.find('/');
+  const auto refuse = [&] {
+    throw InputError(where, fmt::format("'{}' is no price", text),
+                     "accepted: '2.5 /h', or of a purchase '30k / 4 years'");
+  };
+  if (slash == std::string::npos) refuse();
+  const Money amount = parse_money(std::string(trim(text.substr(0, slash))), where);
+  const std::string span(trim(std::string_view(text).substr(slash + 1)));
+  if (span == "h") return {amount.value};
+  double years = 0;
+  const auto [end, error] = std::from_chars(span.data(), span.data() + span.size(), years);
+  const std::string_view unit = trim(std::string_view(end, span.data() + span.size()));
+  if (error != std::errc{} || !std::isfinite(years) || years <= 0) refuse();
+  if (unit != "years" && unit != "year") refuse();
+  return {amount.value / (years * (year / hour))};
+}
+
 std::string to_text(Seconds time) {
   constexpr Prefix prefixes[] = {{"p", 1e-12}, {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"", 1.0}};
   return with_prefix(time.count(), 1000.0, prefixes, "s");
@@ -193,5 +225,7 @@ std::string to_text(BytesPerSecond rate) {
 std::string to_text(FlopsPerSecond rate) {
   return with_prefix(rate.value, 1000.0, rate_prefixes, "FLOP/s");
 }
+
+std::string to_text(Watts power) { return with_prefix(power.value, 1000.0, rate_prefixes, "W"); }
 
 }  // namespace parsim

@@ -33,6 +33,11 @@ using Bytes = Quantity<struct BytesTag, std::int64_t>;  ///< exact, so that cons
 using Flops = Quantity<struct FlopsTag, double>;        ///< 2 x multiply-accumulates
 using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
+using Watts = Quantity<struct WattsTag, double>;
+using Joules = Quantity<struct JoulesTag, double>;
+/// In one currency, the user's.
+using Money = Quantity<struct MoneyTag, double>;
+using MoneyPerHour = Quantity<struct MoneyPerHourTag, double>;
 
 constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
   return Seconds{static_cast<double>(amount.value) / rate.value};
@@ -43,6 +48,13 @@ constexpr BytesPerSecond operator/(Bytes amount, Seconds time) {
 constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
   return Seconds{amount.value / rate.value};
 }
+constexpr Joules operator*(Watts power, Seconds time) { return {power.value * time.count()}; }
+inline constexpr Seconds hour{3600};
+constexpr Money operator*(MoneyPerHour price, Seconds time) {
+  return {price.value * (time / hour)};
+}
+/// Of 365 days.
+inline constexpr Seconds year = 8760 * hour;
 
 /// Floating-point format of a training step: element size and which peak of a device applies. The
 /// last three multiply in FP8 and store bf16 (core/fp8.hpp).
@@ -86,11 +98,18 @@ constexpr std::array<std::string_view, 7> spellings(Precision) {
 [[nodiscard]] BytesPerSecond parse_rate(const std::string& text, const std::string& where);
 [[nodiscard]] FlopsPerSecond parse_flops_rate(const std::string& text, const std::string& where);
 [[nodiscard]] Seconds parse_seconds(const std::string& text, const std::string& where);
+/// "700 W", "20kW".
+[[nodiscard]] Watts parse_power(const std::string& text, const std::string& where);
+/// "400k", "1.2M", "2500".
+[[nodiscard]] Money parse_money(const std::string& text, const std::string& where);
+/// "2.5 /h", or of a purchase by the hours of its life, "30k / 4 years".
+[[nodiscard]] MoneyPerHour parse_price(const std::string& text, const std::string& where);
 
 /// Three significant digits with a prefix that fits: "7.37 ms", "25.0 GB/s", "1.50 GiB".
 [[nodiscard]] std::string to_text(Seconds time);
 [[nodiscard]] std::string to_text(Bytes amount);
 [[nodiscard]] std::string to_text(BytesPerSecond rate);
 [[nodiscard]] std::string to_text(FlopsPerSecond rate);
+[[nodiscard]] std::string to_text(Watts power);
 
 }  // namespace parsim

@@ -42,7 +42,7 @@ DeviceId ClusterBuilder::add_device(std::string name, const DeviceModel& model, 
                                     std::optional<Bytes> memory) {
   refuse_beyond(cluster_.devices.size(), most_devices, "devices");
   cluster_.devices.push_back(
-      {std::move(name), add_model(model), node, memory.value_or(model.memory)});
+      {std::move(name), add_model(model), node, memory.value_or(model.memory), model.upkeep});
   return DeviceId{cluster_.devices.size() - 1};
 }
 

@@ -298,6 +298,7 @@ class FileReader {
                  const std::optional<Cluster>& imported) {
     if (fields.text("name").empty()) check_name({}, {}, fields.where("name"));
     const NodeId node = builder_.add_node(node_name);
+    builder_.change().nodes.back().upkeep = read_upkeep(fields, {});
     PortNames inside;
     std::int64_t gpus = 0, cpus = 0;
     if (imported) {
@@ -326,6 +327,7 @@ class FileReader {
         const std::string full = fmt::format("{}.{}", node_name, name);
         check_name(name, full, device.where(own_name ? "name" : "model"));
         const DeviceId id = builder_.add_device(full, model, node, memory);
+        builder_.change().devices.back().upkeep = read_upkeep(device, model.upkeep);
         inside.add(name, Port::of(id));
       }
     }
@@ -346,13 +348,14 @@ class FileReader {
                        "accepted: devices = \"pattern\" or links = \"pattern\"");
     }
     for (const std::string_view wrong :
-         of_devices ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
-                    : std::vector<std::string_view>{"model", "memory"}) {
+         of_devices
+             ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
+             : std::vector<std::string_view>{"model", "memory", "price", "power", "idle_power"}) {
       if (fields.find(wrong) == nullptr) continue;
-      throw InputError(
-          fields.where(wrong),
-          fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
-          of_devices ? "accepted: model, memory" : "accepted: rate, latency, label, source");
+      throw InputError(fields.where(wrong),
+                       fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
+                       of_devices ? "accepted: model, memory, price, power, idle_power"
+                                  : "accepted: rate, latency, label, source");
     }
     of_devices ? override_devices(fields) : override_links(fields);
   }
@@ -360,16 +363,19 @@ class FileReader {
   void override_devices(const Fields& fields) {
     std::optional<std::int32_t> model;
     std::optional<Bytes> memory;
+    std::optional<Upkeep> upkeep;
     if (const auto name = fields.maybe_text("model")) {
       const DeviceModel& found = find_device_type(types_, *name, fields.where("model"));
       model = builder_.add_model(found);
       memory = found.memory;
+      upkeep = found.upkeep;
     }
     if (const auto text = fields.maybe_text("memory")) memory = memory_of(*text, fields);
     std::vector<Device>& devices = builder_.change().devices;
     for (const std::size_t i : matching(devices, fields.text("devices"), fields.where("devices"))) {
       devices[i].model = model.value_or(devices[i].model);
       devices[i].memory = memory.value_or(devices[i].memory);
+      devices[i].upkeep = read_upkeep(fields, upkeep.value_or(devices[i].upkeep));
     }
   }
 

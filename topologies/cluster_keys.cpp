@@ -18,6 +18,10 @@ constexpr json::Limits device_count{1, most_devices};
 constexpr json::Limits cables{1, 1024};
 constexpr json::Limits multiprocessors{0, 1'000'000};
 
+Key price_key() { return key<QuantityText>("price", "'2.5 /h', or bought: '30k / 4 years'"); }
+Key power_key() { return key<QuantityText>("power", "while kernels run"); }
+Key idle_power_key() { return key<QuantityText>("idle_power", "absent: a fifth of power"); }
+
 }  // namespace
 
 const Keys& number_source_keys() {
@@ -27,7 +31,9 @@ const Keys& number_source_keys() {
       made.keys.push_back(key<Text>(name));
     }
     made.keys.push_back(key<Text>("memory"));
-    made.keys.push_back(key<Text>("memory_rate"));
+    for (const std::string_view name : {"memory_rate", "price", "power", "idle_power"}) {
+      made.keys.push_back(key<Text>(name));
+    }
     return made;
   }();
   return keys;
@@ -42,8 +48,9 @@ const Keys& device_type_keys() {
       made.keys.push_back(key<QuantityText>(name, "peak"));
     }
     for (const Key& one :
-         {key<QuantityText>("memory"), key<QuantityText>("memory_rate"), key<Label>("label"),
-          key<Text>("source"), key<TableOf<number_source_keys>>("sources", "label: source")}) {
+         {key<QuantityText>("memory"), key<QuantityText>("memory_rate"), price_key(), power_key(),
+          idle_power_key(), key<Label>("label"), key<Text>("source"),
+          key<TableOf<number_source_keys>>("sources", "label: source")}) {
       made.keys.push_back(one);
     }
     return made;
@@ -53,7 +60,8 @@ const Keys& device_type_keys() {
 
 const Keys& node_device_keys() {
   static const Keys keys{{key<Text>("name"), required<Text>("model"),
-                          key<std::int64_t>("count", device_count), key<QuantityText>("memory")}};
+                          key<std::int64_t>("count", device_count), key<QuantityText>("memory"),
+                          price_key(), power_key(), idle_power_key()}};
   return keys;
 }
 
@@ -73,15 +81,18 @@ const Keys& node_keys() {
                           key<Text>("import", "a file of another tool"),
                           key<Text>("model", "of the GPUs of such a file"),
                           key<std::vector<TableOf<node_device_keys>>>("devices"),
+                          key<QuantityText>("price", "of the machine, in place of its devices'"),
+                          key<QuantityText>("power", "of the machine, its devices included"),
                           key<Texts>("switches"), key<std::vector<TableOf<link_keys>>>("links")}};
   return keys;
 }
 
 const Keys& override_keys() {
-  static const Keys keys{{key<Text>("devices"), key<Text>("links"), key<Text>("model"),
-                          key<QuantityText>("memory"), key<QuantityText>("rate"),
-                          key<QuantityText>("latency"), key<Label>("label"), key<Text>("source")},
-                         {{{"devices"}, {"links"}}}};
+  static const Keys keys{
+      {key<Text>("devices"), key<Text>("links"), key<Text>("model"), key<QuantityText>("memory"),
+       price_key(), power_key(), idle_power_key(), key<QuantityText>("rate"),
+       key<QuantityText>("latency"), key<Label>("label"), key<Text>("source")},
+      {{{"devices"}, {"links"}}}};
   return keys;
 }
 

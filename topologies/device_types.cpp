@@ -52,6 +52,24 @@ Quantity positive(Quantity value, const std::string& where) {
 
 }  // namespace
 
+Upkeep read_upkeep(const Fields& fields, Upkeep known) {
+  const auto read = [&](std::string_view key, auto& number, auto parse) {
+    if (fields.find(key) == nullptr) return;
+    const std::string where = fields.where(key);
+    number = positive(parse(fields.text(key), where), where);
+  };
+  read("price", known.price, parse_price);
+  read("power", known.power, parse_power);
+  read("idle_power", known.idle_power, parse_power);
+  if (known.idle_power && known.power && *known.idle_power > *known.power) {
+    throw InputError(
+        fields.where("idle_power"),
+        fmt::format("{}, and power is {}", to_text(*known.idle_power), to_text(*known.power)),
+        "accepted: at most the power");
+  }
+  return known;
+}
+
 Label parse_label(const std::string& text, const std::string& where) {
   if (const auto label = from_text<Label>(text)) return *label;
   const auto known = spellings_of<Label>();
@@ -120,6 +138,7 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
     const std::string where = fields.where("memory_rate");
     model.memory_rate = positive(parse_rate(fields.text("memory_rate"), where), where);
   }
+  model.upkeep = read_upkeep(fields, model.upkeep);
   return model;
 }
 

@@ -13,6 +13,9 @@ namespace parsim::topologies {
 [[nodiscard]] DeviceModel read_device_type(const Value& entry, const std::string& file,
                                            std::span<const DeviceModel> known);
 
+/// `known` with what the table says of price and power. Throws InputError for what cannot be read.
+[[nodiscard]] Upkeep read_upkeep(const Fields& fields, Upkeep known);
+
 /// The type of that name. Throws InputError with a did-you-mean.
 [[nodiscard]] const DeviceModel& find_device_type(std::span<const DeviceModel> known,
                                                   std::string_view name, std::string_view where);

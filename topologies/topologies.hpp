@@ -29,8 +29,9 @@ struct ClusterEntry {
 [[nodiscard]] std::string cluster_schema();
 
 /// The cluster as a platform file of SimGrid, with routes between all devices, which
-/// load_cluster() reads back as the same cluster. Throws InputError with `where` for more devices
-/// than such a file can sensibly hold (1024).
+/// load_cluster() reads back as the same cluster, without prices, and powers as in the device
+/// table. Throws InputError with `where` for more devices than such a file can sensibly hold
+/// (1024).
 [[nodiscard]] std::string simgrid_xml(const Cluster& cluster, std::string_view where);
 
 /// The device table. Throws InputError with a did-you-mean for an unknown name.

@@ -87,7 +87,7 @@ std::map<std::string, std::string> expected() {
        ":4:overrides.devices: 'gup*' matches no name; accepted: gpu0, gpu1, gpu2, gpu3, gpu4, "
        "gpu5, gpu6, gpu7, with * for any characters"},
       {"override_of_wrong_key.toml",
-       ":5:overrides.rate: devices have no 'rate'; accepted: model, memory"},
+       ":5:overrides.rate: devices have no 'rate'; accepted: model, memory, price, power, idle_power"},
       {"override_without_target.toml",
        ":3:overrides: an override needs either 'devices' or 'links'; accepted: devices = "
        "\"pattern\" or links = \"pattern\""},

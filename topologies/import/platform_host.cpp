@@ -75,6 +75,7 @@ DeviceModel model_of_host(const PlatformPoint& host, const std::string& file) {
   for (const DeviceModel& known : device_models()) {
     DeviceModel bare = known;
     bare.provenance = given->provenance;
+    bare.upkeep = given->upkeep;
     if (bare == *given) return known;  // with its sources
   }
   return *given;
