@@ -96,10 +96,13 @@ RunResult refused(const Candidate& candidate) {
 
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results) {
   find_equal_plans(results);
-  std::stable_sort(results.begin(), results.end(), [](const RunResult& a, const RunResult& b) {
+  const auto goal = [&](const RunResult& result) {
+    return goal_of(experiment.request.objective, result.step_time, result.upkeep);
+  };
+  std::stable_sort(results.begin(), results.end(), [&](const RunResult& a, const RunResult& b) {
     if (a.error.empty() != b.error.empty()) return a.error.empty();
     if (a.fits() != b.fits()) return a.fits();
-    return a.step_time < b.step_time;
+    return goal(a) < goal(b);
   });
   compare_steps(experiment, results);
   bound_steps(experiment, results);

@@ -38,9 +38,9 @@ struct Candidate {
 /// The row of a candidate without a plan.
 [[nodiscard]] RunResult refused(const Candidate& candidate);
 
-/// Completes rows that are compared with each other: equal plans, order (fastest first, those
-/// that do not fit after those that do, rows without a plan last, ties in the table's order),
-/// probabilities.
+/// Completes rows that are compared with each other: equal plans, order (by --objective the fastest
+/// or cheapest first, those that do not fit after those that do, rows without a plan last, ties in
+/// the table's order), probabilities.
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results);
 
 /// The rows of the strategies that the request names, with no more than their numbers.

@@ -13,6 +13,7 @@
 #include "experiment/hardware.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
+#include "experiment/upkeep.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
 #include "strategies/blocks.hpp"
@@ -290,6 +291,7 @@ Experiment::Experiment(const Request& asked)
     batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
     if (!request.layout_file.empty()) read_layout_file();
   }
+  check_objective(request.objective, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
   for (const DeviceModel& model : cluster.models) {
     if (model.kind == DeviceKind::gpu && model.peak_at(request.precision).value <= 0) {

@@ -4,67 +4,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "experiment/communication.hpp"
-#include "experiment/files.hpp"
 #include "experiment/option_member.hpp"
-#include "strategies/blocks.hpp"
+#include "experiment/recorded_values.hpp"
 
 namespace parsim::experiment {
 
 namespace {
 
-using option_member::file_member;
-using option_member::Json;
-using option_member::member;
-using option_member::recorded;
-using option_member::simulated;
-using option_member::source;
-using option_member::Texts;
-
-Json network_source(const Request& request, const Experiment* experiment) {
-  return source(request.network,
-                experiment == nullptr ? request.network : experiment->network.name);
-}
-Json cluster_source(const Request& request, const Experiment* experiment) {
-  return source(request.cluster,
-                experiment == nullptr ? request.cluster : experiment->cluster.name);
-}
-Json granularity_chosen(const Request& request, const Experiment* experiment) {
-  if (experiment == nullptr) return option_member::json_of(request.granularity);
-  const bool by_layer = strategies::units_of(experiment->network, request.granularity).size() ==
-                        experiment->network.layers.size();
-  return Json(to_text(by_layer ? strategies::Granularity::layer : strategies::Granularity::block));
-}
-Json batch_chosen(const Request& request, const Experiment* experiment) {
-  return experiment == nullptr ? option_member::json_of(request.batch) : Json(experiment->batch);
-}
-/// A profile's, too.
-Json interference_known(const Request& request, const Experiment* experiment) {
-  if (experiment == nullptr) return request.interference;
-  return interference_texts(request.sim.slowdowns.interference);
-}
-Json collective_files(const Request& request, const Experiment* /*experiment*/) {
-  Json files = Json::array();
-  for (const std::string& given : request.collective_times) {
-    files.push_back(source(collective_file(given).path, given));
-  }
-  return files;
-}
-Json size_chosen(const Request& request, const Experiment* /*experiment*/) {
-  const CollectiveOptions& asked = request.collective;
-  return asked.sizes.empty() ? Json(asked.size.value_or(default_payload).value) : Json(nullptr);
-}
-Json data_files(const Request& request, const Experiment* /*experiment*/) {
-  Json files = Json::array();
-  for (const std::string& given : request.validation.data) files.push_back(source(given, given));
-  return files;
-}
-
-Json calibrating_files(const Request& request, const Experiment* /*experiment*/) {
-  Json files = Json::array();
-  for (const std::string& given : request.calibrate_with) files.push_back(source(given, given));
-  return files;
-}
+using namespace option_member;  // NOLINT(google-build-using-namespace): private to the table
 
 // Verbs.
 constexpr std::string_view runs = "compare simulate";
@@ -201,6 +148,10 @@ constexpr Option table[] = {
     {"--budget", "N", plan, cases, "plans that a search may evaluate",
      "budget", member<&Request::budget>,
      {.strategies = "hybrid hypergraph best", .most = largest_budget}},
+    {"--objective", "", plan, plans,
+     "what the first row and 'best' have the least of: step time, cost (needs prices) or energy "
+     "(needs powers)",
+     "objective", member<&Request::objective>},
     {"--seed", "N", plan, plans, "seed of random choices",
      "seed", member<&Request::seed>, {.strategies = "hybrid hypergraph best", .least = 0}},
 

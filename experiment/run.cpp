@@ -78,6 +78,12 @@ std::vector<DeviceResult> device_results(const Experiment& experiment, const Pla
   return devices;
 }
 
+std::vector<Seconds> compute_times(const std::vector<DeviceResult>& devices) {
+  std::vector<Seconds> times;
+  for (const DeviceResult& device : devices) times.push_back(device.use.compute);
+  return times;
+}
+
 bool has_server(const Plan& plan) {
   return std::any_of(plan.layers.begin(), plan.layers.end(),
                      [](const LayerPlan& layer) { return layer.sync.kind == Sync::Kind::server; });
@@ -104,6 +110,16 @@ bool RunResult::fits() const { return verdict() != lowering::Verdict::over; }
 std::optional<double> RunResult::gap() const {
   if (!lower_bound || *lower_bound <= Seconds{} || !fits()) return std::nullopt;
   return step_time / *lower_bound - 1;
+}
+
+std::optional<double> RunResult::cost_per_million_samples() const {
+  if (!upkeep.cost || samples_per_second <= 0) return std::nullopt;
+  return 1e6 * upkeep.cost->value / (samples_per_second * step_time.count());
+}
+
+std::optional<double> RunResult::energy_per_million_samples() const {
+  if (!upkeep.energy || samples_per_second <= 0) return std::nullopt;
+  return 1e6 * upkeep.energy->value / (samples_per_second * step_time.count());
 }
 
 lowering::Verdict RunResult::verdict() const {
@@ -151,6 +167,14 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
     simulating += Clock::now() - before;
     return step;
   };
+  if (input.objective != strategies::Objective::time) {
+    input.upkeep = [&](const Plan& plan, Seconds step) {
+      const ExecDag dag = lowering::lower(experiment.network, experiment.cluster, plan);
+      return goal_of(input.objective, step,
+                     step_upkeep(experiment.cluster,
+                                 kernel_times(dag, experiment.cluster, *experiment.cost), step));
+    };
+  }
   input.known = known_;
   input.prices = &prices_;
   if (const auto alias = experiment.request.zero_of_alias.find(strategy.name);
@@ -211,6 +235,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   }
   result.simulated_operations = result.operations - run.timeline.merged_operations;
   result.devices = device_results(experiment, plan, run);
+  result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time);
   run.hop_use = link_use(experiment.cluster, run.timeline, options.slowdowns);
   result.bottleneck = busiest_link(experiment.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);

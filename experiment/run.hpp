@@ -13,6 +13,7 @@
 #include "experiment/checks.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/step_interval.hpp"
+#include "experiment/upkeep.hpp"
 #include "experiment/utilization.hpp"
 #include "lowering/memory.hpp"
 #include "sim/communication_sources.hpp"
@@ -50,6 +51,7 @@ struct RunResult {
   Seconds step_time{};
   double samples_per_second = 0.0;
   StepFlops flops{};
+  StepUpkeep upkeep{};
   Bytes moved{};
   std::int64_t messages = 0;
   std::int64_t operations = 0, simulated_operations = 0;  ///< the others are equal to one of them
@@ -80,6 +82,9 @@ struct RunResult {
   [[nodiscard]] bool fits() const;
   /// Step over lower bound, less 1; nothing where there is no bound or the plan does not fit.
   [[nodiscard]] std::optional<double> gap() const;
+  /// Nothing where a price, or a power (in joules), is not known.
+  [[nodiscard]] std::optional<double> cost_per_million_samples() const;
+  [[nodiscard]] std::optional<double> energy_per_million_samples() const;
   /// Of the device that is worst off; `over` if there is no plan.
   [[nodiscard]] lowering::Verdict verdict() const;
   /// The device that uses the largest part of what it may fill, ties to the lower id; null if there

@@ -37,7 +37,8 @@ std::string unit_of(const Column& column) {
 
 /// The fastest plan that fits and what it takes. `sorted`: rows in their order; `table`: theirs.
 std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& sorted,
-                                      const Table& table, const std::string& advice) {
+                                      const Table& table, const std::string& advice,
+                                      strategies::Objective objective) {
   if (!sorted.front().fits()) {
     const bool any = std::any_of(sorted.begin(), sorted.end(), [](R r) { return r.error.empty(); });
     if (!any) return {"No strategy has a plan."};
@@ -67,6 +68,14 @@ std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& 
   }
   lines.push_back(std::move(second));
   if (!others.empty()) lines.push_back("      may be as fast: " + join(others));
+  if (const auto cost = best.cost_per_million_samples()) {
+    lines.push_back(fmt::format("      costs {} per million samples", three_digits(*cost)));
+  }
+  if (const auto energy = best.energy_per_million_samples();
+      energy && objective == strategies::Objective::energy) {
+    lines.push_back(
+        fmt::format("      takes {} kWh per million samples", three_digits(*energy / 3.6e6)));
+  }
   return lines;
 }
 
@@ -103,9 +112,9 @@ Document report_comparison(const experiment::Experiment& experiment,
                            const std::vector<experiment::RunResult>& results,
                            const std::string& best, const experiment::Scaling* scaling) {
   Document document;
-  Table table = result_table(results, experiment.request.wide);
+  Table table = result_table(results, experiment.request.wide, experiment.request.objective);
   const std::string advice = advice_for(experiment, results);
-  document.answer = answer_lines(results, table, advice);
+  document.answer = answer_lines(results, table, advice, experiment.request.objective);
   document.head = {question_line(experiment)};
   mark_rows(table, results);
   add_question(table, experiment);

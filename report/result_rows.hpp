@@ -49,6 +49,12 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   visit("gap", perhaps(result.gap()),
         "step_time_s over lower_bound_s, less 1; null if the plan does not fit");
   visit("throughput_samples_per_s", known(result.samples_per_second));
+  visit("cost_per_million_samples", perhaps(result.cost_per_million_samples()),
+        "in the currency of the cluster file; null where a price is not known");
+  visit("energy_per_step_j",
+        result.upkeep.energy ? known(result.upkeep.energy->value) : std::nullopt,
+        "of the machines that compute; null where a GPU's power is not known");
+  visit("energy_per_million_samples_j", perhaps(result.energy_per_million_samples()));
   visit("model_flops", known(result.flops.model.value),
         Rule("that the batch needs, forward once and backward twice, of products, convolutions and "
              "attention with all keys"));

@@ -29,7 +29,8 @@ enum Drop : int {
   idle,
   link,
   moved,
-  utilization
+  utilization,
+  energy
 };
 
 /// The largest peak of a device.
@@ -106,6 +107,20 @@ class Columns {
     add_numbers(table_, unit, {{title, key, values}}, largest);
     table_.columns.back().drop = whole_ ? 0 : drop;
   }
+  /// Bare numbers. People do not see a column without any; without a key programs do not either.
+  void known_numbers(const std::string& title, const std::string& key, int drop, auto of) {
+    const std::vector<double> values = numbers(of);
+    double least = absent;
+    for (const double value : values) least = std::fmin(least, value);
+    const bool any = !std::isnan(least);
+    add_numbers(table_, "", {{title, key, values}}, least);
+    Column& column = table_.columns.back();
+    column.drop = whole_ ? 0 : drop;
+    if (key.empty()) column.audience = Audience::people;
+    if (any) return;
+    column.audience = Audience::programs;
+    if (key.empty()) drop_last_column();
+  }
   /// For people. Left out if all are "-".
   void words(const std::string& title, bool is_number, int drop, auto of) {
     const std::vector<std::string> texts = texts_of(of);
@@ -154,6 +169,10 @@ class Columns {
   Table take() { return std::move(table_); }
 
  private:
+  void drop_last_column() {
+    table_.columns.pop_back();
+    for (std::vector<TableCell>& row : table_.rows) row.pop_back();
+  }
   static std::string degree_text(R result, const std::optional<std::int64_t>& number) {
     return result.error.empty() && number ? std::to_string(*number) : std::string("-");
   }
@@ -178,6 +197,23 @@ class Columns {
   double fastest_ = absent;
   Table table_;
 };
+
+/// Cost and energy, for people where they are known.
+void add_upkeep(Columns& columns, strategies::Objective objective) {
+  columns.known_numbers("cost/M samples", "cost_per_million_samples",
+                        objective == strategies::Objective::cost ? never : throughput,
+                        [](R r) { return r.cost_per_million_samples().value_or(absent); });
+  columns.known_numbers(
+      "kWh/M samples", "", objective == strategies::Objective::energy ? never : energy,
+      [](R r) { return r.energy_per_million_samples().value_or(absent) / 3.6e6; });
+  columns.numbers_for_programs("energy_per_step_j", [](R r) {
+    return r.upkeep.energy ? exact(r.upkeep.energy->value) : std::string();
+  });
+  columns.numbers_for_programs("energy_per_million_samples_j", [](R r) {
+    const std::optional<double> energy = r.energy_per_million_samples();
+    return energy ? exact(*energy) : std::string();
+  });
+}
 
 void add_for_programs(Columns& columns) {
   columns.numbers_for_programs("probability_fastest", [](R r) {
@@ -230,7 +266,8 @@ void add_for_programs(Columns& columns) {
 
 }  // namespace
 
-Table result_table(const std::vector<experiment::RunResult>& results, bool whole) {
+Table result_table(const std::vector<experiment::RunResult>& results, bool whole,
+                   strategies::Objective objective) {
   Columns columns(results, whole);
   columns.names();
   columns.times("step", "step_time_s", never, [](R r) { return r.step_time.count(); });
@@ -255,6 +292,7 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool whole
   columns.numbers("moved", "bytes_moved", "B", moved, [](R r) { return r.moved.value; });
   columns.numbers("peak memory", "peak_memory_bytes", "B", peak, peak_memory);
   columns.words("busiest link", false, link, link_text);
+  add_upkeep(columns, objective);
   add_for_programs(columns);
   return columns.take();
 }

@@ -10,7 +10,9 @@
 namespace parsim::report {
 
 /// whole   people get all columns, however narrow their terminal
-[[nodiscard]] Table result_table(const std::vector<experiment::RunResult>& results, bool whole);
+/// objective   its column stays on a narrow terminal
+[[nodiscard]] Table result_table(const std::vector<experiment::RunResult>& results, bool whole,
+                                 strategies::Objective objective = strategies::Objective::time);
 
 /// Adds, for programs, what the rows answer, so that tables of several runs can be stacked.
 void add_question(Table& table, const experiment::Experiment& experiment);

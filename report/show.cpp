@@ -71,6 +71,12 @@ void fields(auto& visit, json::Of<ShownDevice> auto& row) {
   visit("memory_bytes", row.device.memory.value, any_count);
   visit("memory_bytes_per_s", row.model.memory_rate.value);
   visit("peak_flops_per_s", PeaksRow{row.model});
+  const auto number = [](const auto& known) {
+    return known ? std::optional<double>(known->value) : std::nullopt;
+  };
+  visit("price_per_hour", number(row.device.upkeep.price), "null: not known, or its machine's");
+  visit("power_w", number(row.device.upkeep.power), "while kernels run");
+  visit("idle_power_w", number(row.device.upkeep.idle()), "a fifth of power_w unless given");
   std::vector<ProvenanceRow> sources;
   for (const Provenance& one : row.model.provenance) sources.push_back({one});
   visit("sources", sources);

@@ -40,6 +40,14 @@ std::string link_name(const Link& link, bool backwards) {
   return xml_escaped(link.name) + (backwards ? "_DOWN" : "_UP");
 }
 
+/// The end of a host's element. For SimGrid's host energy plugin: power when idle, with one core in
+/// use and with all, which are equal, because a kernel that runs keeps the device from idling.
+std::string host_end(const Upkeep& upkeep) {
+  if (!upkeep.power) return "/>";
+  return fmt::format("><prop id=\"wattage_per_state\" value=\"{}:{}:{}\"/></host>",
+                     upkeep.idle()->value, upkeep.power->value, upkeep.power->value);
+}
+
 }  // namespace
 
 SmpiPlatform::SmpiPlatform(const Cluster& cluster, PathCache& paths)
@@ -93,8 +101,9 @@ std::string SmpiPlatform::text(const std::vector<std::size_t>& ranks, double hos
   text += "  </config>\n  <zone id=\"_cluster\" routing=\"Full\">\n";
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (ranks[i] == 0) continue;
-    fmt::format_to(out, "    <host id=\"{}\" speed=\"{}f\" core=\"{}\"/>\n", xml_escaped(hosts_[i]),
-                   host_speed, ranks[i]);
+    fmt::format_to(out, "    <host id=\"{}\" speed=\"{}f\" core=\"{}\"{}\n", xml_escaped(hosts_[i]),
+                   host_speed, ranks[i],
+                   i < cluster_.devices.size() ? host_end(cluster_.devices[i].upkeep) : "/>");
   }
   std::vector<bool> used(2 * cluster_.links.size());
   for (const auto& [ends, hops] : routes_) {

@@ -203,6 +203,21 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
   return finalists;
 }
 
+/// Of plans that over-commit memory as little as the first the one that costs or draws least first.
+std::vector<PricedPlan> cheapest_first(const StrategyInput& input, std::vector<PricedPlan> sorted) {
+  std::vector<std::pair<double, PricedPlan>> priced;
+  for (PricedPlan& one : sorted) {
+    const double upkeep = input.upkeep(one.plan, one.price.step);
+    priced.emplace_back(upkeep, std::move(one));
+  }
+  std::stable_sort(priced.begin(), priced.end(), [](const auto& a, const auto& b) {
+    const auto over = [](const auto& pair) { return pair.second.price.overcommit; };
+    return std::pair(over(a), a.first) < std::pair(over(b), b.first);
+  });
+  for (std::size_t i = 0; i < priced.size(); ++i) sorted[i] = std::move(priced[i].second);
+  return sorted;
+}
+
 std::string price_text(const PricedPlan& candidate) {
   return fmt::format("{} {:.4g} ms{}", candidate.origin, candidate.price.step.count() * 1e3,
                      candidate.price.fits() ? "" : " (does not fit)");
@@ -243,6 +258,7 @@ Plan plan_best(const StrategyInput& asked) {
   if (input.simulate) {
     finalists = simulated(input, std::move(finalists));
     sort_by_price(finalists);
+    if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }
 
   Plan plan = finalists[0].plan;

@@ -81,6 +81,11 @@ constexpr std::array<std::string_view, 3> spellings(ContextExchange) {
 enum class Granularity : std::uint8_t { block, layer };
 constexpr std::array<std::string_view, 2> spellings(Granularity) { return {"block", "layer"}; }
 
+/// What the best plan has the least of.
+enum class Objective : std::uint8_t { time, cost, energy };
+constexpr std::array<std::string_view, 3> spellings(Objective) {
+  return {"time", "cost", "energy"};
+}
 /// What a user may ask of a plan. Some of it only some strategies read: experiment/option_table.cpp
 /// says which.
 struct StrategyOptions {
@@ -114,6 +119,7 @@ struct StrategyOptions {
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;
+  Objective objective = Objective::time;  ///< of `best`, among its finalists
 };
 
 /// Everything a strategy may look at.
@@ -132,6 +138,8 @@ struct StrategyInput : StrategyOptions {
   /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
   /// ranks finalists by its own estimate only.
   std::function<Seconds(const Plan&)> simulate{};
+  /// What a plan with this step costs or draws, by `objective`; empty: finalists compare by step.
+  std::function<double(const Plan&, Seconds)> upkeep{};
   /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};
   /// Called before each estimate and simulation; throws when the plan is no longer wanted. May be

@@ -1,0 +1,150 @@
+// What steps cost and draw, worked out by hand.
+#include "experiment/upkeep.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "experiment/comparison.hpp"
+#include "tests/support/program.hpp"
+#include "topologies/cluster_file.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Two machines on a switch: `old` with two V100 of 300 W, `fresh` with one A100 of 400 W.
+std::string two_machines(const std::string& old_keys, const std::string& fresh_keys,
+                         const std::string& v100_keys = "", const std::string& a100_keys = "") {
+  return "switches = [\"network\"]\n[[nodes]]\nname = \"old\"\n" + old_keys +
+         "\ndevices = [{ model = \"v100-sxm2\", count = 2" + v100_keys +
+         " }]\n[[nodes]]\nname = \"fresh\"\n" + fresh_keys +
+         "\ndevices = [{ model = \"a100-sxm4-40\", count = 1" + a100_keys +
+         " }]\n[[links]]\na = \"*.gpu*\"\nb = \"network\"\nrate = \"10 GB/s\"\nlatency = \"1 "
+         "us\"\n";
+}
+
+Cluster cluster_of(const std::string& text) { return topologies::parse_cluster(text, "two.toml"); }
+
+}  // namespace
+
+TEST_CASE("upkeep: the energy of two devices by hand") {
+  // Of a step of 10 s gpu0 computes 6 s, gpu1 nothing, fresh.gpu0 4 s:
+  //   6 * 300 + 4 * 60 = 2040 J, 10 * 60 = 600 J (a fifth of 300 W), 4 * 400 + 6 * 50 = 1900 J.
+  const Cluster cluster = cluster_of(two_machines("", "", "", ", idle_power = \"50 W\""));
+  const StepUpkeep upkeep = step_upkeep(cluster, std::vector<Seconds>{6s, 0s, 4s}, 10s);
+  REQUIRE(upkeep.energy);
+  CHECK(upkeep.energy->value == doctest::Approx(2040 + 600 + 1900));
+  CHECK_FALSE(upkeep.cost);
+}
+
+TEST_CASE("upkeep: a machine draws what its power leaves beyond its devices all the time") {
+  // 1 kW - 2 * 300 W = 400 W for 10 s; less power than its devices' adds nothing.
+  const std::vector<Seconds> busy{10s, 10s, 0s};
+  const auto energy = [&](const std::string& power) {
+    return step_upkeep(cluster_of(two_machines("power = \"" + power + "\"", "")), busy, 10s)
+        .energy->value;
+  };
+  CHECK(energy("1 kW") == doctest::Approx(2 * 300 * 10 + 400 * 10));
+  CHECK(energy("100 W") == doctest::Approx(2 * 300 * 10));
+}
+
+TEST_CASE("upkeep: cost by hand, of machines and of devices, bought and rented") {
+  // old: 35040 over 4 years of 8760 h: 1 an hour. fresh's GPU: 7.2 an hour; half an hour of both.
+  const Cluster cluster =
+      cluster_of(two_machines("price = \"35.04k / 4 years\"", "", "", ", price = \"7.2 /h\""));
+  const auto cost = [&](const std::vector<Seconds>& busy) {
+    return step_upkeep(cluster, busy, 1800s).cost->value;
+  };
+  CHECK(cost({1s, 0s, 1s}) == doctest::Approx(0.5 * (1 + 7.2)));
+  // Machines of which no device computes need not be there.
+  CHECK(cost({1s, 0s, 0s}) == doctest::Approx(0.5));
+  CHECK(cost({0s, 0s, 1s}) == doctest::Approx(3.6));
+  CHECK(step_upkeep(cluster, std::vector<Seconds>{0s, 0s, 1s}, 1s).energy->value ==
+        doctest::Approx(400));
+  CHECK(machine_price(cluster, NodeId{0})->value == doctest::Approx(1));
+  CHECK(machine_price(cluster, NodeId{1})->value == doctest::Approx(7.2));
+  CHECK(machine_power(cluster, NodeId{0})->value == doctest::Approx(600));
+}
+
+TEST_CASE("upkeep: a cluster file with a machine's price, power of a type, and overrides") {
+  const Cluster cluster = cluster_of(
+      "[[device_types]]\nname = \"mine\"\nbase = \"t4\"\nprice = \"0.5 /h\"\npower = \"80 W\"\n"
+      "[[nodes]]\nname = \"n\"\ndevices = [{ model = \"mine\", count = 2 }]\n"
+      "links = [{ a = \"gpu0\", b = \"gpu1\", rate = \"1 GB/s\", latency = \"1 us\" }]\n"
+      "[[overrides]]\ndevices = \"n.gpu1\"\npower = \"75 W\"\nidle_power = \"9 W\"\n");
+  CHECK(cluster.devices[0].upkeep == Upkeep{MoneyPerHour{0.5}, Watts{80}, {}});
+  CHECK(cluster.devices[1].upkeep == Upkeep{MoneyPerHour{0.5}, Watts{75}, Watts{9}});
+  CHECK(cluster.devices[0].upkeep.idle() == Watts{16});
+}
+
+TEST_CASE("upkeep: prices and powers that cannot be read are refused with place and accepted") {
+  const auto refusal = [](const std::string& keys) {
+    try {
+      (void)cluster_of(two_machines(keys, ""));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string forms = "accepted: '2.5 /h', or of a purchase '30k / 4 years'";
+  CHECK(refusal("price = \"2.5\"") == "two.toml:4:nodes.price: '2.5' is no price; " + forms);
+  CHECK(refusal("price = \"3k / 4 weeks\"") ==
+        "two.toml:4:nodes.price: '3k / 4 weeks' is no price; " + forms);
+  CHECK(refusal("price = \"0 /h\"") ==
+        "two.toml:4:nodes.price: the number is 0; accepted: a positive number");
+  CHECK(refusal("power = \"700\"") ==
+        "two.toml:4:nodes.power: '700' has no unit; write for example '700 W' or '20 kW'");
+  CHECK(refusal("power = \"700 w\"").find("did you mean 'W'?") != std::string::npos);
+  CHECK_THROWS_WITH_AS(
+      (void)cluster_of(two_machines("", "", ", idle_power = \"400 W\"")),
+      "two.toml:5:nodes.devices.idle_power: 400 W, and power is 300 W; accepted: at most the power",
+      InputError);
+}
+
+TEST_CASE("upkeep: --objective orders rows by what it names and needs its numbers") {
+  const testing::TemporaryFolder folder;
+  const std::string priced =
+      folder.write("priced.toml", two_machines("price = \"1 /h\"", "price = \"3 /h\""));
+  const auto rows = [&](const std::string& objective) {
+    const Arguments arguments{.verb = "compare",
+                              .words = {},
+                              .values = {{"--network", {"lenet5"}},
+                                         {"--cluster", {priced}},
+                                         {"--batch", {"24"}},
+                                         {"--strategy", {"data", "model", "pipeline", "best"}},
+                                         {"--objective", {objective}}}};
+    return compare(Experiment(make_request(arguments)));
+  };
+  for (const auto objective :
+       {strategies::Objective::time, strategies::Objective::cost, strategies::Objective::energy}) {
+    const std::string name(to_text(objective));
+    CAPTURE(name);
+    const std::vector<RunResult> sorted = rows(name);
+    const auto goal = [&](const RunResult& row) {
+      return goal_of(objective, row.step_time, row.upkeep);
+    };
+    for (std::size_t i = 1; i < sorted.size(); ++i) CHECK(goal(sorted[i - 1]) <= goal(sorted[i]));
+    // It has the plans of the others among its finalists.
+    const auto at = std::find_if(sorted.begin(), sorted.end(),
+                                 [](const RunResult& row) { return row.strategy == "best"; });
+    REQUIRE(at != sorted.end());
+    CHECK(goal(*at) == doctest::Approx(goal(sorted.front())));
+    const RunResult& best = *at;
+    CHECK(*best.cost_per_million_samples() == doctest::Approx(best.upkeep.cost->value * 1e6 / 24));
+    CHECK(*best.energy_per_million_samples() ==
+          doctest::Approx(best.upkeep.energy->value * 1e6 / 24));
+  }
+  CHECK_THROWS_WITH_AS(
+      check_objective(strategies::Objective::cost, cluster_of(two_machines("", ""))),
+      doctest::Contains("--objective: 'cost', and 'old.gpu0' of cluster 'two' has "
+                        "no price; accepted: price = \"2.5 /h\""),
+      InputError);
+  CHECK_NOTHROW(check_objective(strategies::Objective::energy, cluster_of(two_machines("", ""))));
+}
+
+}  // namespace parsim::experiment
