@@ -139,6 +139,10 @@ void write_launch(const report::LaunchResult& result) {
   experiment::make_folder(result.folder, "-o");
   for (const report::LaunchFile& file : result.launch.files) {
     const std::string path = result.folder + "/" + file.name;
+    for (std::size_t at = file.name.find('/'); at != std::string::npos;
+         at = file.name.find('/', at + 1)) {
+      experiment::make_folder(result.folder + "/" + file.name.substr(0, at), "-o");
+    }
     experiment::OutputFile(path, "-o").commit(file.text);
     if (!file.runs) continue;
     using std::filesystem::perms;

@@ -13,12 +13,16 @@
 
 namespace parsim::report {
 
-enum class Trainer : std::uint8_t { megatron };
-constexpr std::array<std::string_view, 1> spellings(Trainer) { return {"megatron"}; }
+enum class Trainer : std::uint8_t { megatron, flagscale, deepspeed, torchtitan };
+constexpr std::array<std::string_view, 4> spellings(Trainer) {
+  return {"megatron", "flagscale", "deepspeed", "torchtitan"};
+}
+/// As its makers write it.
+[[nodiscard]] std::string_view name_of(Trainer trainer);
 
 struct LaunchFile {
-  std::string name, text;
-  bool runs = false;  ///< a script
+  std::string name, text;  ///< the name may have folders
+  bool runs = false;       ///< a script
 };
 struct Launch {
   std::vector<LaunchFile> files;
@@ -32,7 +36,8 @@ struct Launch {
 /// Throws InputError (place --launch) for plans that Megatron-LM cannot run: degrees that differ
 /// between layers or stages, unequal shares, stages that begin inside blocks, other schedules than
 /// 1F1B, and machines with different numbers of GPUs in use.
-[[nodiscard]] std::vector<DeviceId> megatron_ranks(const Network& network, const Plan& plan);
+[[nodiscard]] std::vector<DeviceId> megatron_ranks(const Network& network, const Cluster& cluster,
+                                                   const Plan& plan);
 
 /// Arguments of Megatron-LM that parallelize as the plan does: "--tensor-model-parallel-size", "2",
 /// … Those of the model are the user's. Throws as megatron_ranks.
@@ -41,8 +46,14 @@ struct Launch {
 [[nodiscard]] std::vector<std::string> megatron_arguments(const Network& network,
                                                           const Cluster& cluster, const Plan& plan);
 
-/// run.sh, hostfile and README.md. Throws as megatron_ranks, and for devices of no machine.
+/// The trainer's files, a hostfile and README.md. Throws InputError (place --launch) for plans that
+/// the trainer cannot run, saying which option makes one that it can, and for devices of no
+/// machine.
 [[nodiscard]] Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
                                   const Plan& plan);
+
+/// The trainers whose files can carry the plan.
+[[nodiscard]] std::vector<Trainer> trainers_of(const Network& network, const Cluster& cluster,
+                                               const Plan& plan);
 
 }  // namespace parsim::report

@@ -48,9 +48,9 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
   if (files.launch) {
     const LaunchResult& launch = *files.launch;
     document.notes.push_back(
-        fmt::format("to start {}: {}/run.sh on every machine; see README.md "
-                    "there; predicted step {}",
-                    "Megatron-LM", launch.folder, to_text(launch.step)));
+        fmt::format("to start {}: see {}/README.md; "
+                    "predicted step {}",
+                    name_of(launch.trainer), launch.folder, to_text(launch.step)));
     for (const std::string& line : launch.launch.not_carried) {
       document.notes.push_back("not carried: " + line);
     }

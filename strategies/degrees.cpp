@@ -218,7 +218,16 @@ std::vector<StageSummary> stages_of(const Network& network, const Plan& plan) {
     if (count > 0) stage.blocks = blocks_of_stage(blocks, count, s, plan.schedule.stage_of_layer);
     if (const auto replicas = replicas_of(network, plan, stage.layers)) {
       find_degrees(*replicas, token_parts(network, plan, stage.layers), stage);
+      std::set<std::int64_t> sizes;
+      for (const auto& [device, samples] : *replicas) sizes.insert(samples.size());
+      if (sizes.size() == 1) stage.micro_batch = *sizes.begin();
     }
+    stage.sequence_parallel =
+        stage.tp.value_or(1) > 1 &&
+        std::any_of(stage.layers.begin(), stage.layers.end(), [&](LayerId id) {
+          return static_cast<std::int64_t>(parts_along(plan.layers[id.index()], Dim::token)) >
+                 stage.cp.value_or(1);
+        });
   }
   return stages;
 }
@@ -237,18 +246,10 @@ Degrees degrees_of(const Network& network, const Plan& plan) {
   for (const LayerPlan& layer : plan.layers) zero.insert(layer.zero.stage);
   if (zero.size() == 1) degrees.zero = *zero.begin();
   if (!degrees.tp || !degrees.dp) return degrees;
-  // Replicas that share the samples equally.
-  std::set<std::int64_t> sizes;
-  for (const StageSummary& stage : stages) {
-    const auto replicas = replicas_of(network, plan, stage.layers);
-    for (const auto& [device, samples] : *replicas) sizes.insert(samples.size());
-  }
-  if (sizes.size() == 1) degrees.micro_batch = *sizes.begin();
-  const auto shared = [&](const LayerPlan& layer) {
-    return static_cast<std::int64_t>(parts_along(layer, Dim::token)) > degrees.cp.value_or(1);
-  };
+  degrees.micro_batch = common(stages, &StageSummary::micro_batch);
   degrees.sequence_parallel =
-      *degrees.tp > 1 && std::any_of(plan.layers.begin(), plan.layers.end(), shared);
+      std::any_of(stages.begin(), stages.end(),
+                  [](const StageSummary& stage) { return stage.sequence_parallel; });
   degrees.ep = 1;
   for (const LayerPlan& layer : plan.layers) {
     degrees.ep = std::max<std::int64_t>(*degrees.ep,

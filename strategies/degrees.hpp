@@ -33,6 +33,8 @@ struct StageSummary {
   std::optional<std::vector<Interval>> blocks;  ///< if the stage has whole blocks (blocks.hpp)
   std::vector<DeviceId> devices;  ///< that work on it, in the order of the layers' parts
   std::optional<std::int64_t> tp, dp, cp;
+  std::optional<std::int64_t> micro_batch;  ///< samples of each replica, if equal
+  bool sequence_parallel = false;           ///< devices share tokens between the layers they split
   friend bool operator==(const StageSummary&, const StageSummary&) = default;
 };
 

@@ -43,7 +43,7 @@ const std::string machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=
 
 std::string refusal(const Made& of) {
   try {
-    (void)megatron_ranks(of.experiment->network, of.plan);
+    (void)megatron_ranks(of.experiment->network, of.experiment->cluster, of.plan);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -60,7 +60,7 @@ TEST_CASE("launch: parts of the tokens are between tensor groups and replicas, b
                 "--cp-comm-type", name, "--pipeline-model-parallel-size", "1"});
     std::vector<DeviceId> ranks;
     for (std::size_t d = 0; d < 8; ++d) ranks.emplace_back(d);
-    CHECK(megatron_ranks(two.experiment->network, two.plan) == ranks);
+    CHECK(megatron_ranks(two.experiment->network, two.experiment->cluster, two.plan) == ranks);
   };
   check(
       [](experiment::Request& request) {
@@ -117,7 +117,8 @@ TEST_CASE("launch: ranks are tensor groups, then replicas, then stages, by hand"
               "uniform",
               "--recompute-num-layers",
               "1"});
-  const std::vector<DeviceId> ranks = megatron_ranks(two.experiment->network, two.plan);
+  const std::vector<DeviceId> ranks =
+      megatron_ranks(two.experiment->network, two.experiment->cluster, two.plan);
   REQUIRE(ranks.size() == 8);
   const auto stages = strategies::stages_of(two.experiment->network, two.plan);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -246,6 +247,148 @@ TEST_CASE("launch: what Megatron-LM has no words for is refused, with the neares
       "data");
   CAPTURE(refusal(mixed));
   CHECK(refusal(mixed).find("unequal shares") != std::string::npos);
+}
+
+/// A plan of two stages.
+Made mixed_stages(const std::string& layout) {
+  static const testing::TemporaryFolder folder;
+  experiment::Request request;
+  request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:2x4,device=a100-sxm4-80*4+v100-sxm2*4,intra=300GB/s,inter=25GB/s";
+  request.batch = 16;
+  request.precision = Precision::fp16;
+  request.optimizer = Optimizer::adam;
+  request.layout_file = folder.write("layout.toml", layout);
+  auto experiment = std::make_unique<experiment::Experiment>(request);
+  Plan plan = make_plan(*experiment, experiment::layout_strategy()).plan;
+  return {std::move(experiment), std::move(plan)};
+}
+
+const std::string mixed_layout =
+    "micro_batches = 2\nzero = 1\n"
+    "[[stages]]\nblocks = \"0-2\"\ngroups = [[\"n0.gpu2\", \"n0.gpu3\"]]\n"
+    "[[stages]]\nblocks = \"3\"\n"
+    "groups = [[\"n1.gpu0\", \"n1.gpu1\"], [\"n1.gpu2\", \"n1.gpu3\"]]\n";
+
+TEST_CASE("launch: FlagScale gets a mesh for each pair of degrees, by hand") {
+  const Made mixed = mixed_stages(mixed_layout);
+  const Launch launch = launch_files(Trainer::flagscale, mixed.experiment->network,
+                                     mixed.experiment->cluster, mixed.plan);
+  const auto text = [&](const std::string& name) {
+    for (const LaunchFile& file : launch.files) {
+      if (file.name == name) return file.text;
+    }
+    return std::string("no such file");
+  };
+  // Ranks 0 and 1 are the third and fourth GPU of n0, the others are n1's; 8 samples of a
+  // micro-batch are all the one replica's, and four for each of the two.
+  CHECK(text("hostfile") == "n0 slots=2 type=a100-sxm4-80 # gpus 2,3\nn1 slots=4 type=v100-sxm2\n");
+  CHECK(text("conf/train/parallelism.yaml") ==
+        "# Merged by FlagScale with model.yaml, which is yours.\n"
+        "system:\n"
+        "  tensor_model_parallel_size: 2\n"
+        "  context_parallel_size: 1\n"
+        "  pipeline_model_parallel_size: 2\n"
+        "  sequence_parallel: False\n"
+        "  use_distributed_optimizer: True\n"
+        "  hetero:\n"
+        "    enable_hetero: True\n"
+        "    hetero_pipeline_layer_split: [3, 1]\n"
+        "    # tp, cp, ep, dp, pp of each mesh\n"
+        "    hetero_process_meshes: [2, 1, 1, 1, 1, 2, 1, 1, 2, 1]\n"
+        "    hetero_device_types: [\"a100-sxm4-80\", \"v100-sxm2\"]\n"
+        "    hetero_current_device_type: \"a100-sxm4-80\"\n"
+        "    standalone_embedding_stage: False\n"
+        "    use_partial_reduce_for_shared_embedding: True\n"
+        "  precision:\n"
+        "    fp16: True\n"
+        "    accumulate_allreduce_grads_in_fp32: True\n"
+        "model:\n"
+        "  micro_batch_size: 8\n"
+        "  global_batch_size: 16\n"
+        "  optimizer:\n"
+        "    optimizer: adam\n");
+  CHECK(text("conf/train.yaml").find("n0:\n        CUDA_VISIBLE_DEVICES: \"2,3\"\n") !=
+        std::string::npos);
+  CHECK(trainers_of(mixed.experiment->network, mixed.experiment->cluster, mixed.plan) ==
+        std::vector<Trainer>{Trainer::flagscale});
+}
+
+TEST_CASE("launch: each trainer refuses what its files have no words for") {
+  const auto refused = [](const Made& of, Trainer trainer) -> std::string {
+    try {
+      (void)launch_files(trainer, of.experiment->network, of.experiment->cluster, of.plan);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "carried";
+  };
+  std::string uneven = mixed_layout;
+  uneven.replace(uneven.rfind("groups"), std::string::npos,
+                 "groups = [[\"n1.gpu0\", \"n1.gpu1\"], [\"n1.gpu2\", \"n1.gpu3\"]]\n"
+                 "samples = [5, 3]\n");
+  CHECK(refused(mixed_stages(uneven), Trainer::flagscale) ==
+        "--launch: FlagScale cannot run this plan: the replicas of a stage have unequal shares; "
+        "accepted: --shares equal; in a layout equal samples");
+  CHECK(refused(mixed_stages(mixed_layout), Trainer::megatron).find("--launch flagscale") !=
+        std::string::npos);
+  const Made pipeline = made(machines, 4, [](experiment::Request& request) {
+    request.tensor_parallel = 2;
+    request.pipeline_parallel = 2;
+    request.data_parallel = 2;
+    request.reduce_precision = Precision::fp32;
+    request.zero_stage = 1;
+  });
+  CHECK(refused(pipeline, Trainer::deepspeed).find("accepted: --pp 1, or --launch megatron") !=
+        std::string::npos);
+  CHECK(refused(pipeline, Trainer::torchtitan).find("accepted: --sequence-parallel") !=
+        std::string::npos);
+  CHECK(trainers_of(pipeline.experiment->network, pipeline.experiment->cluster, pipeline.plan) ==
+        std::vector<Trainer>{Trainer::megatron, Trainer::flagscale});
+}
+
+TEST_CASE("launch: DeepSpeed's and torchtitan's files, by hand") {
+  const Made sharded = made(machines, 4, [](experiment::Request& request) {
+    request.tensor_parallel = 2;
+    request.pipeline_parallel = 1;
+    request.data_parallel = 4;
+    request.micro_batches = 2;
+    request.zero_stage = 3;
+    request.zero_group = {2, false};
+    request.reduce_precision = Precision::fp32;
+  });
+  const Launch deepspeed = launch_files(Trainer::deepspeed, sharded.experiment->network,
+                                        sharded.experiment->cluster, sharded.plan);
+  // 16 samples, 2 micro-batches, 4 replicas: 2 samples of each at a time.
+  CHECK(deepspeed.files.front().text ==
+        "{\n\"train_batch_size\": 16,\n\"train_micro_batch_size_per_gpu\": 2,\n"
+        "\"gradient_accumulation_steps\": 2,\n\"bf16\": {\n\"enabled\": true\n},\n"
+        "\"communication_data_type\": \"fp32\",\n\"zero_optimization\": {\n\"stage\": 3,\n"
+        "\"overlap_comm\": true,\n\"mics_shard_size\": 2\n},\n"
+        "\"tensor_parallel\": {\n\"autotp_size\": 2\n}\n}\n");
+  const Made pipeline = made(machines, 4, [](experiment::Request& request) {
+    request.tensor_parallel = 1;
+    request.pipeline_parallel = 2;
+    request.data_parallel = 4;
+    request.micro_batches = 2;
+    request.zero_stage = 2;
+    request.reduce_precision = Precision::fp32;
+    request.recompute = strategies::Recompute::op;
+  });
+  const Launch torchtitan = launch_files(Trainer::torchtitan, pipeline.experiment->network,
+                                         pipeline.experiment->cluster, pipeline.plan);
+  CHECK(torchtitan.files.front().text ==
+        "# For torchtitan 0.2. Add the tables of the model and its data, or copy these to yours.\n"
+        "[training]\nlocal_batch_size = 4\nglobal_batch_size = 16\n"
+        "mixed_precision_param = \"bfloat16\"\nmixed_precision_reduce = \"float32\"\n\n"
+        "[optimizer]\nname = \"AdamW\"\n\n[parallelism]\ndata_parallel_replicate_degree = 1\n"
+        "data_parallel_shard_degree = 4\ntensor_parallel_degree = 1\ncontext_parallel_degree = 1\n"
+        "pipeline_parallel_degree = 2\nfsdp_reshard_after_forward = \"never\"\n"
+        "pipeline_parallel_schedule = \"1F1B\"\npipeline_parallel_microbatch_size = 2\n"
+        "module_fqns_per_model_part = [\n"
+        "  [\"tok_embeddings\", \"layers.0\", \"layers.1\"],\n"
+        "  [\"layers.2\", \"layers.3\", \"norm\", \"output\"],\n]\n\n"
+        "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n");
 }
 
 }  // namespace

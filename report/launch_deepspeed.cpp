@@ -1,0 +1,108 @@
+// DeepSpeed's configuration carries ZeRO and tensor-parallel groups; pipelines are Python there.
+// Source of keys: DeepSpeed 0.19.8, deepspeed/runtime/constants.py, runtime/zero/config.py,
+// runtime/tensor_parallel/config.py, launcher/runner.py.
+#include <fmt/format.h>
+
+#include "core/json_writer.hpp"
+#include "core/text.hpp"
+#include "report/launch_parts.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+void check(const CarriedPlan& carried) {
+  const strategies::Degrees& degrees = carried.degrees();
+  if (*degrees.pp > 1) {
+    carried.refuse("it is a pipeline, which is Python in DeepSpeed (PipelineModule)",
+                   "--pp 1, or --launch megatron");
+  }
+  if (degrees.cp.value_or(1) > 1) carried.refuse("it divides tokens", "--cp 1");
+  if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
+  if (degrees.sequence_parallel.value_or(false)) {
+    carried.refuse("it has sequence parallelism", "no --sequence-parallel");
+  }
+  if (carried.plan.precision == Precision::tf32 || multiplies_in_fp8(carried.plan.precision)) {
+    carried.refuse(fmt::format("its precision is {}", to_text(carried.plan.precision)),
+                   "--precision fp32, fp16 or bf16");
+  }
+  if (carried.zero_groups() > 1 && *degrees.zero != 3) {
+    carried.refuse("it has ZeRO groups", "--zero 3 with --zero-group (MiCS), or no --zero-group");
+  }
+}
+
+std::string configuration(const CarriedPlan& carried) {
+  const Plan& plan = carried.plan;
+  const strategies::Degrees& degrees = carried.degrees();
+  json::Writer out;
+  out.open_object();
+  out.key("train_batch_size").integer(plan.batch);
+  out.key("train_micro_batch_size_per_gpu").integer(*degrees.micro_batch);
+  out.key("gradient_accumulation_steps").integer(plan.schedule.micro_batches);
+  for (const auto& [key, precision] :
+       {std::pair{"bf16", Precision::bf16}, std::pair{"fp16", Precision::fp16}}) {
+    if (plan.precision != precision) continue;
+    out.key(key).open_object();
+    out.key("enabled").boolean(true);
+    out.close_object();
+  }
+  out.key("communication_data_type").text(to_text(plan.reduce_precision));
+  out.key("zero_optimization").open_object();
+  out.key("stage").integer(*degrees.zero);
+  out.key("overlap_comm").boolean(true);
+  if (const std::int64_t groups = carried.zero_groups(); groups > 1) {
+    out.key("mics_shard_size").integer(*degrees.dp / groups);
+  }
+  out.close_object();
+  if (*degrees.tp > 1) {
+    out.key("tensor_parallel").open_object();
+    out.key("autotp_size").integer(*degrees.tp);
+    out.close_object();
+  }
+  out.close_object();
+  return out.take();
+}
+
+}  // namespace
+
+Launch deepspeed_files(const CarriedPlan& carried) {
+  carried.require_equal_degrees();
+  check(carried);
+  const std::vector<LaunchMachine> machines = carried.machines();
+  std::string include;
+  for (const LaunchMachine& machine : machines) {
+    include += fmt::format("{}{}:{}", include.empty() ? "" : "@", machine.name,
+                           fmt::join(machine.gpus, ","));
+  }
+  Launch launch;
+  launch.not_carried = {"the model, its data and the optimizer: the script's",
+                        "sizes of gradient buckets: DeepSpeed chooses them (reduce_bucket_size)"};
+  if (carried.degrees().recompute != strategies::Recompute::none) {
+    launch.not_carried.push_back(fmt::format(
+        "recomputation ({}): switch it on in the model, as with gradient_checkpointing_enable() "
+        "of Hugging Face",
+        to_text(*carried.degrees().recompute)));
+  }
+  launch.files = {
+      {"ds_config.json", configuration(carried)},
+      {"hostfile", hostfile_of(machines)},
+      {"run.sh",
+       fmt::format("#!/usr/bin/env bash\n"
+                   "# On the first machine of hostfile: ./run.sh SCRIPT.py ARGUMENTS\n"
+                   "set -euo pipefail\n"
+                   "here=$(cd -- \"$(dirname -- \"${{BASH_SOURCE[0]}}\")\" && pwd)\n"
+                   "exec deepspeed --hostfile \"$here/hostfile\" \\\n"
+                   "  --include '{}' \\\n"
+                   "  \"$@\" --deepspeed --deepspeed_config \"$here/ds_config.json\"\n",
+                   include),
+       true},
+      {"README.md",
+       fmt::format("{} on {}, written by parsim for DeepSpeed: {}.\n"
+                   "On {}, the first machine of `hostfile`, run `./run.sh SCRIPT.py ARGUMENTS`\n"
+                   "with a script that calls `deepspeed.initialize`.\n",
+                   carried.plan.network, carried.plan.cluster,
+                   strategies::short_text(carried.degrees()), machines.front().name)}};
+  return launch;
+}
+
+}  // namespace parsim::report

@@ -1,0 +1,156 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/launch_parts.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+CarriedPlan megatron_plan(const Network& network, const Cluster& cluster, const Plan& plan) {
+  CarriedPlan carried(Trainer::megatron, network, cluster, plan);
+  carried.require_equal_degrees();
+  carried.require_recompute(
+      {strategies::Recompute::none, strategies::Recompute::selective, strategies::Recompute::full},
+      "none, selective or full");
+  return carried;
+}
+
+/// "Et*5|t*4|t*3L".
+std::string layout_of(const std::vector<std::int64_t>& blocks) {
+  std::string text;
+  for (std::size_t s = 0; s < blocks.size(); ++s) {
+    text += s == 0 ? "E" : "|";
+    if (blocks[s] > 0) text += fmt::format("t*{}", blocks[s]);
+  }
+  return text + "L";
+}
+
+/// What attention of a plan with parts of the tokens exchanges, by the name of --cp-comm-type.
+strategies::ContextExchange exchange_of(const Network& network, const Plan& plan) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (network.layers[l].kind.as<Attention>() == nullptr) continue;
+    const std::vector<Cut>& cuts = plan.layers[l].cuts;
+    const auto by_token = [](const Cut& cut) { return cut.dim == Dim::token; };
+    if (plan.layers[l].ring) return strategies::ContextExchange::p2p;
+    if (std::any_of(cuts.begin(), cuts.end(), by_token)) {
+      return strategies::ContextExchange::all_gather;
+    }
+  }
+  return strategies::ContextExchange::a2a;
+}
+
+}  // namespace
+
+std::vector<DeviceId> megatron_ranks(const Network& network, const Cluster& cluster,
+                                     const Plan& plan) {
+  return megatron_plan(network, cluster, plan).ranks();
+}
+
+std::vector<std::string> megatron_arguments(const Network& network, const Cluster& cluster,
+                                            const Plan& plan) {
+  const CarriedPlan carried = megatron_plan(network, cluster, plan);
+  const strategies::Degrees& degrees = carried.degrees();
+  std::vector<std::string> words;
+  const auto flag = [&](std::string_view name) { words.emplace_back(name); };
+  const auto value = [&](std::string_view name, auto number) {
+    words.emplace_back(name);
+    words.push_back(fmt::format("{}", number));
+  };
+  value("--tensor-model-parallel-size", *degrees.tp);
+  if (degrees.sequence_parallel.value_or(false)) flag("--sequence-parallel");
+  if (degrees.cp.value_or(1) > 1) {
+    value("--context-parallel-size", *degrees.cp);
+    value("--cp-comm-type", to_text(exchange_of(network, plan)));
+  }
+  value("--pipeline-model-parallel-size", *degrees.pp);
+  const std::vector<std::int64_t> blocks = carried.blocks_by_stage();
+  const auto other = [&](std::int64_t number) { return number != blocks.front(); };
+  if (std::any_of(blocks.begin(), blocks.end(), other)) {
+    value("--pipeline-model-parallel-layout", layout_of(blocks));
+  } else if (*degrees.vp > 1) {
+    value("--num-virtual-stages-per-pipeline-rank", *degrees.vp);
+  }
+  if (degrees.ep.value_or(1) > 1) value("--expert-model-parallel-size", *degrees.ep);
+  value("--micro-batch-size", *degrees.micro_batch);
+  value("--global-batch-size", plan.batch);
+  if (storage_of(plan.precision) == Precision::bf16) flag("--bf16");
+  if (multiplies_in_fp8(plan.precision)) {
+    // With scales of blocks E4M3 serves gradients, too: Transformer Engine's default.
+    const bool by_block = plan.precision == Precision::fp8_blockwise;
+    value("--fp8-format", by_block ? "e4m3" : "hybrid");
+    value("--fp8-recipe", by_block                                   ? "blockwise"
+                          : plan.precision == Precision::fp8_delayed ? "delayed"
+                                                                     : "tensorwise");
+  }
+  if (plan.precision == Precision::fp16) {
+    flag("--fp16");
+    if (plan.reduce_precision == Precision::fp32) flag("--accumulate-allreduce-grads-in-fp32");
+  }
+  if (plan.reduce_precision == Precision::bf16 && storage_of(plan.precision) == Precision::bf16) {
+    flag("--grad-reduce-in-bf16");
+  }
+  value("--optimizer", plan.optimizer == Optimizer::adam ? "adam" : "sgd");
+  if (plan.optimizer == Optimizer::sgd) value("--sgd-momentum", 0);
+  if (*degrees.zero == 1) flag("--use-distributed-optimizer");
+  if (*degrees.zero > 1) {
+    // Megatron-LM's FSDP: docs/source/api-guide/custom_fsdp.md, "Required Configurations".
+    flag("--use-megatron-fsdp");
+    value("--data-parallel-sharding-strategy",
+          *degrees.zero == 2 ? "optim_grads" : "optim_grads_params");
+    flag("--no-gradient-accumulation-fusion");
+    flag("--use-distributed-optimizer");
+    value("--ckpt-format", "fsdp_dtensor");
+  }
+  if (const std::int64_t groups = carried.zero_groups(); groups > 1) {
+    value("--num-distributed-optimizer-instances", groups);
+    if (*degrees.zero > 1) value("--outer-dp-sharding-strategy", "no_shard");
+  }
+  if (*degrees.dp * degrees.cp.value_or(1) > 1) flag("--overlap-grad-reduce");
+  if (degrees.recompute == strategies::Recompute::selective) {
+    value("--recompute-granularity", "selective");
+  }
+  if (degrees.recompute == strategies::Recompute::full) {
+    value("--recompute-granularity", "full");
+    value("--recompute-method", "uniform");
+    value("--recompute-num-layers", 1);
+  }
+  return words;
+}
+
+Launch megatron_files(const CarriedPlan& carried) {
+  const Plan& plan = carried.plan;
+  const std::vector<std::string> arguments =
+      megatron_arguments(carried.network, carried.cluster, plan);
+  const std::vector<LaunchMachine> machines = carried.equal_machines();
+  std::vector<std::string> command{"parallelism=("};
+  for (const std::string& word : arguments) {
+    if (word.starts_with("--")) {
+      command.push_back("  " + word);
+    } else {
+      command.back() += fmt::format(" '{}'", word);
+    }
+  }
+  command.emplace_back(")");
+  command.emplace_back(R"("$@" "${parallelism[@]}")");
+  Launch launch;
+  launch.not_carried = {"the model and its data: give Megatron-LM its own arguments",
+                        "sizes of gradient buckets: Megatron-LM chooses them (--ddp-bucket-size)"};
+  if (plan.precision == Precision::tf32) {
+    launch.not_carried.emplace_back("tf32: PyTorch decides where products of fp32 use it");
+  }
+  launch.files = {
+      {"run.sh", torchrun_script(machines, "pretrain_gpt.py ARGUMENTS", command), true},
+      {"hostfile", hostfile_of(machines)},
+      {"README.md",
+       fmt::format(
+           "{} on {}, written by parsim for Megatron-LM: {}.\n"
+           "On the machine in line N of `hostfile`, counted from 0, run\n"
+           "`NODE_RANK=N MASTER_ADDR={} ./run.sh pretrain_gpt.py ARGUMENTS OF THE MODEL`.\n",
+           plan.network, plan.cluster, strategies::short_text(carried.degrees()),
+           machines.front().name)}};
+  return launch;
+}
+
+}  // namespace parsim::report

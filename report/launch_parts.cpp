@@ -1,0 +1,228 @@
+#include "report/launch_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "strategies/blocks.hpp"
+
+namespace parsim::report {
+
+CarriedPlan::CarriedPlan(Trainer trainer, const Network& network_of_plan,
+                         const Cluster& cluster_of_plan, const Plan& plan_of_user)
+    : network(network_of_plan),
+      cluster(cluster_of_plan),
+      plan(plan_of_user),
+      trainer_(trainer),
+      degrees_(strategies::degrees_of(network, plan)),
+      stages_(strategies::stages_of(network, plan)) {
+  const auto layers = [&](auto member) {
+    return std::any_of(plan.layers.begin(), plan.layers.end(), member);
+  };
+  if (layers([](const LayerPlan& layer) { return layer.sync.kind == Sync::Kind::server; })) {
+    refuse("gradients meet on a parameter server", "--sync ring");
+  }
+  if (!degrees_.zero) refuse("layers have ZeRO stages of their own", "one of --zero");
+  if (!degrees_.recompute) {
+    refuse("it recomputes layers of its own choice", "--recompute none, selective or full");
+  }
+}
+
+void CarriedPlan::refuse(const std::string& found, const std::string& accepted) const {
+  throw InputError("--launch", fmt::format("{} cannot run this plan: {}", name_of(trainer_), found),
+                   "accepted: " + accepted);
+}
+
+void CarriedPlan::require_equal_degrees() const {
+  if (!degrees_.tp || !degrees_.dp || !degrees_.pp || !degrees_.vp) {
+    refuse("layers or stages have degrees of their own",
+           "equal degrees, as with --strategy tensor and --tp, --pp, --dp; stages of different "
+           "degrees with --launch flagscale");
+  }
+  if (!degrees_.micro_batch) refuse("replicas have unequal shares", "equal ones");
+  if (*degrees_.pp > 1 && degrees_.schedule != strategies::PipelineSchedule::one_f_one_b) {
+    refuse("its schedule is not 1F1B", "--schedule 1f1b");
+  }
+}
+
+void CarriedPlan::require_equal_groups() const {
+  for (const strategies::StageSummary& stage : stages_) {
+    if (!stage.tp || !stage.dp) {
+      refuse(
+          "the replicas of a stage have groups of different size, or layers of a stage degrees "
+          "of their own",
+          "one degree for each stage");
+    }
+    if (!stage.micro_batch) {
+      refuse("the replicas of a stage have unequal shares",
+             "--shares equal; in a layout equal samples");
+    }
+  }
+}
+
+void CarriedPlan::require_recompute(const std::set<strategies::Recompute>& known,
+                                    const std::string& accepted) const {
+  if (known.contains(*degrees_.recompute)) return;
+  refuse(fmt::format("it recomputes '{}'", to_text(*degrees_.recompute)),
+         "--recompute " + accepted);
+}
+
+std::vector<std::int64_t> CarriedPlan::blocks_by_stage() const {
+  const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
+  const std::int64_t count = std::ssize(strategies::first_layers_of_blocks(network));
+  if (count == 0) refuse("the network has no transformer blocks", "a transformer");
+  std::vector<std::optional<std::size_t>> stage_of(static_cast<std::size_t>(count));
+  std::vector<std::int64_t> number(stages_.size());
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_layer[l]);
+    const std::int64_t block = blocks[l];
+    if ((block < 0 && stage != 0) || (block >= count && stage + 1 != stages_.size())) {
+      refuse("the embedding is not in its first stage, or the head not in its last",
+             "--granularity block");
+    }
+    if (block < 0 || block >= count) continue;
+    std::optional<std::size_t>& own = stage_of[static_cast<std::size_t>(block)];
+    if (!own) ++number[stage];
+    if (own.value_or(stage) != stage) {
+      refuse("stages begin inside blocks", "--granularity block");
+    }
+    own = stage;
+  }
+  return number;
+}
+
+std::vector<DeviceId> CarriedPlan::ranks_of(const strategies::StageSummary& stage) const {
+  const auto all = static_cast<std::size_t>(*stage.tp * stage.cp.value_or(1) * *stage.dp);
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  for (const LayerId id : stage.layers) {
+    std::vector<Cell> own = cells(network, id, plan.layers[id.index()], samples);
+    std::stable_sort(own.begin(), own.end(), [](const Cell& a, const Cell& b) {
+      return a.part.out[0].begin < b.part.out[0].begin;
+    });
+    std::vector<DeviceId> devices;
+    for (const Cell& cell : own) devices.push_back(cell.device);
+    const std::set<DeviceId> distinct(devices.begin(), devices.end());
+    if (devices.size() == all && distinct.size() == all) return devices;
+  }
+  refuse("no layer of a stage is shared by all its devices", "equal degrees");
+}
+
+std::vector<DeviceId> CarriedPlan::ranks() const {
+  const auto chunks = static_cast<std::size_t>(degrees_.vp.value_or(1));
+  std::vector<DeviceId> all;
+  for (std::size_t s = 0; s < stages_.size() / chunks; ++s) {
+    const std::vector<DeviceId> own = ranks_of(stages_[s]);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+std::vector<LaunchMachine> CarriedPlan::machines() const {
+  std::vector<LaunchMachine> machines;
+  std::set<NodeId> seen;
+  NodeId last;
+  for (const DeviceId device : ranks()) {
+    const NodeId node = cluster[device].node;
+    if (!node.valid()) refuse("devices belong to no machine", "a cluster of machines");
+    if (machines.empty() || node != last) {
+      if (!seen.insert(node).second) {
+        refuse(fmt::format("neighbouring ranks are on other machines than '{}' and then on it "
+                           "again",
+                           cluster.nodes[node.index()].name),
+               "plans whose groups stay together");
+      }
+      machines.push_back({cluster.nodes[node.index()].name, {}});
+      last = node;
+    }
+    std::size_t number = 0;
+    for (std::size_t d = 0; d < device.index(); ++d) {
+      const DeviceId other{d};
+      number += cluster[other].node == node && cluster.model(other).kind == DeviceKind::gpu ? 1 : 0;
+    }
+    machines.back().gpus.push_back(number);
+  }
+  return machines;
+}
+
+std::vector<LaunchMachine> CarriedPlan::equal_machines() const {
+  const std::vector<LaunchMachine> all = machines();
+  for (const LaunchMachine& machine : all) {
+    if (machine.gpus.size() == all.front().gpus.size()) continue;
+    refuse(fmt::format("it uses {} of '{}' and {} of '{}'",
+                       counted(std::ssize(all.front().gpus), "GPU"), all.front().name,
+                       machine.gpus.size(), machine.name),
+           "as many GPUs of every machine");
+  }
+  return all;
+}
+
+std::int64_t CarriedPlan::zero_groups() const {
+  std::set<std::pair<bool, std::int32_t>> kinds;
+  for (const LayerPlan& layer : plan.layers) {
+    kinds.emplace(layer.zero.group.node, layer.zero.group.ranks);
+  }
+  if (kinds.size() > 1) refuse("layers have ZeRO groups of their own", "one of --zero-group");
+  const auto [by_node, group] = *kinds.begin();
+  if (*degrees_.zero == 0 || (!by_node && group == 0)) return 1;
+  if (degrees_.cp.value_or(1) > 1) refuse("ZeRO groups of parts of the tokens", "no --zero-group");
+  if (!degrees_.dp) refuse("ZeRO groups of stages of different degrees", "no --zero-group");
+  std::int64_t size = group;
+  if (by_node) {  // replicas of the first stage on the first machine
+    const std::vector<DeviceId> own = ranks_of(stages_.front());
+    size = 0;
+    for (std::size_t at = 0; at < own.size(); at += static_cast<std::size_t>(*degrees_.tp)) {
+      size += cluster[own[at]].node == cluster[own.front()].node ? 1 : 0;
+    }
+  }
+  if (*degrees_.dp % size != 0) {
+    refuse(fmt::format("ZeRO groups of {} do not divide {} replicas", size, *degrees_.dp),
+           "--zero-group with a divisor");
+  }
+  return *degrees_.dp / size;
+}
+
+std::string slots_of(const LaunchMachine& machine, const std::string& type) {
+  std::string text = fmt::format("{} slots={}{}", machine.name, machine.gpus.size(),
+                                 type.empty() ? "" : " type=" + type);
+  std::size_t next = 0;
+  const bool in_order = std::all_of(machine.gpus.begin(), machine.gpus.end(),
+                                    [&](std::size_t gpu) { return gpu == next++; });
+  if (!in_order) text += fmt::format(" # gpus {}", fmt::join(machine.gpus, ","));
+  return text + "\n";
+}
+
+std::string hostfile_of(const std::vector<LaunchMachine>& machines) {
+  std::string text;
+  for (const LaunchMachine& machine : machines) text += slots_of(machine);
+  return text;
+}
+
+std::string torchrun_script(const std::vector<LaunchMachine>& machines, const std::string& usage,
+                            const std::vector<std::string>& command) {
+  std::string text = fmt::format(
+      "#!/usr/bin/env bash\n"
+      "# Starts the part of one machine: NODE_RANK=0 MASTER_ADDR=HOST ./run.sh {}\n"
+      "set -euo pipefail\n"
+      "case ${{NODE_RANK:?the line of this machine in hostfile, from 0}} in\n",
+      usage);
+  for (std::size_t m = 0; m < machines.size(); ++m) {
+    text += fmt::format("  {}) export CUDA_VISIBLE_DEVICES={} ;;\n", m,
+                        fmt::join(machines[m].gpus, ","));
+  }
+  text += fmt::format(
+      "  *) echo \"NODE_RANK is $NODE_RANK, there are {} machines\" >&2; exit 2 ;;\nesac\n",
+      machines.size());
+  for (std::size_t line = 0; line + 1 < command.size(); ++line) text += command[line] + "\n";
+  return text + fmt::format(
+                    "exec torchrun --nnodes {} --nproc-per-node {} --node-rank \"$NODE_RANK\" \\\n"
+                    "  --master-addr \"${{MASTER_ADDR:?the first machine of hostfile}}\" \\\n"
+                    "  --master-port \"${{MASTER_PORT:-29500}}\" {}\n",
+                    machines.size(), machines.front().gpus.size(), command.back());
+}
+
+}  // namespace parsim::report

@@ -1,0 +1,85 @@
+// What files of all trainers have in common: which plans they can carry, and the order of its
+// devices as ranks. Used by the writers of launch files alone.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+#include "report/launch.hpp"
+#include "strategies/degrees.hpp"
+
+namespace parsim::report {
+
+/// The ranks of one machine.
+struct LaunchMachine {
+  std::string name;
+  std::vector<std::size_t> gpus;  ///< their numbers in the machine, by local rank
+};
+
+/// A plan that a trainer is asked to carry. All members throw InputError (place --launch) for what
+/// no trainer carries, or what this one does not.
+class CarriedPlan {
+ public:
+  /// Refuses parameter servers, and layers with ZeRO stages, ZeRO groups or recomputation of their
+  /// own.
+  CarriedPlan(Trainer trainer, const Network& network, const Cluster& cluster, const Plan& plan);
+
+  [[noreturn]] void refuse(const std::string& found, const std::string& accepted) const;
+  /// Refuses stages of different degrees, unequal shares, and of several stages other schedules
+  /// than 1F1B.
+  void require_equal_degrees() const;
+  /// Refuses stages whose groups of devices differ within the stage, and unequal shares.
+  void require_equal_groups() const;
+  /// Refuses recomputation other than these.
+  void require_recompute(const std::set<strategies::Recompute>& known,
+                         const std::string& accepted) const;
+
+  [[nodiscard]] const strategies::Degrees& degrees() const { return degrees_; }
+  [[nodiscard]] const std::vector<strategies::StageSummary>& stages() const { return stages_; }
+  /// By stage how many blocks it has: none may be in two stages, the embedding is in the first, the
+  /// head in the last.
+  [[nodiscard]] std::vector<std::int64_t> blocks_by_stage() const;
+  /// The devices of a stage: replica after replica, of each its parts of the tokens, of each its
+  /// tensor-parallel group.
+  [[nodiscard]] std::vector<DeviceId> ranks_of(const strategies::StageSummary& stage) const;
+  /// The devices of one stage after the other; of further model chunks of a device none.
+  [[nodiscard]] std::vector<DeviceId> ranks() const;
+  /// In the order of the ranks. Refuses devices of no machine, and machines that come twice.
+  [[nodiscard]] std::vector<LaunchMachine> machines() const;
+  /// The same; refuses different numbers of GPUs, too.
+  [[nodiscard]] std::vector<LaunchMachine> equal_machines() const;
+  /// How many groups of replicas hold all states, with ZeRO within groups.
+  [[nodiscard]] std::int64_t zero_groups() const;
+  const Network& network;
+  const Cluster& cluster;
+  const Plan& plan;
+
+ private:
+  Trainer trainer_;
+  strategies::Degrees degrees_;
+  std::vector<strategies::StageSummary> stages_;
+};
+
+/// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.
+[[nodiscard]] std::string slots_of(const LaunchMachine& machine, const std::string& type = "");
+/// A line for each machine.
+[[nodiscard]] std::string hostfile_of(const std::vector<LaunchMachine>& machines);
+
+/// A script that starts torchrun with `command`, a line of it each, on one machine of `machines`.
+/// usage   what to write after ./run.sh
+[[nodiscard]] std::string torchrun_script(const std::vector<LaunchMachine>& machines,
+                                          const std::string& usage,
+                                          const std::vector<std::string>& command);
+
+/// The writers. Throw as CarriedPlan.
+[[nodiscard]] Launch megatron_files(const CarriedPlan& carried);
+[[nodiscard]] Launch flagscale_files(const CarriedPlan& carried);
+[[nodiscard]] Launch deepspeed_files(const CarriedPlan& carried);
+[[nodiscard]] Launch torchtitan_files(const CarriedPlan& carried);
+
+}  // namespace parsim::report
