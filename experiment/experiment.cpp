@@ -13,6 +13,7 @@
 #include "experiment/hardware.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
+#include "experiment/trainer_file.hpp"
 #include "experiment/upkeep.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
@@ -50,7 +51,14 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--zero", layout.zero_stage.has_value()},
       {"--zero-group", layout.zero_group.has_value()},
       {"--recompute", layout.recompute.has_value()},
-      {"--shares", layout.shares.has_value()}};
+      {"--shares", layout.shares.has_value()},
+      {"--batch", layout.batch.has_value()},
+      {"--precision", layout.precision.has_value()},
+      {"--reduce-precision", layout.reduce_precision.has_value()},
+      {"--optimizer", layout.optimizer.has_value()},
+      {"--sequence-parallel", layout.sequence_parallel.has_value()},
+      {"--ep", layout.expert_parallel.has_value()},
+      {"--recompute-every", layout.recompute_every.has_value()}};
   for (const auto& [flag, by_file] : decided) {
     if (!by_file || !request.given.contains(flag)) continue;
     throw InputError(flag, fmt::format("{} also sets it", request.layout_file),
@@ -243,6 +251,7 @@ Experiment::Experiment(const Request& asked)
     set_expert_imbalance(network, request.expert_imbalance, "--expert-imbalance");
   }
   attention_by_default = chosen.by_default;
+  if (!request.layout_file.empty()) read_layout_file();
   if (!plan && !request.hardware && file_of(request.network).ends_with(".json") &&
       is_language_model(network)) {
     choose_for_language_model(cluster, request);
@@ -289,7 +298,7 @@ Experiment::Experiment(const Request& asked)
                        "accepted: a cluster with at least one GPU");
     }
     batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
-    if (!request.layout_file.empty()) read_layout_file();
+    if (layout) check_layout_batch();
   }
   check_objective(request.objective, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
@@ -340,9 +349,21 @@ Experiment::Experiment(const Request& asked)
 }
 
 void Experiment::read_layout_file() {
-  layout = read_layout(read_file(request.layout_file, "--layout"), request.layout_file, network,
-                       cluster);
+  const std::string text = read_file(request.layout_file, "--layout");
+  layout = is_trainer_file(text, request.layout_file)
+               ? read_trainer_file(text, request.layout_file, network, cluster)
+               : read_layout(text, request.layout_file, network, cluster);
   check_decided_once(request, *layout);
+  const auto decide = [&](std::string_view flag, const auto& by_file, auto& value) {
+    if (!by_file) return;
+    value = *by_file;
+    request.given.insert(flag);  // no default of a language model
+  };
+  decide("--batch", layout->batch, request.batch);
+  decide("--precision", layout->precision, request.precision);
+  decide("--reduce-precision", layout->reduce_precision, request.reduce_precision);
+  decide("--optimizer", layout->optimizer, request.optimizer);
+  request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   const std::string& file = request.layout_file;
   check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
                   file + ":recompute");
@@ -355,6 +376,10 @@ void Experiment::read_layout_file() {
     throw InputError(layout->zero_group ? file + ":zero_group" : "--zero-group",
                      "unused without ZeRO", "accepted: together with zero = 1 to 3, or --zero");
   }
+}
+
+void Experiment::check_layout_batch() {
+  const std::string& file = request.layout_file;
   const std::int64_t micro_batches =
       layout->micro_batches.value_or(request.micro_batches.value_or(1));
   if (layout->samples) {

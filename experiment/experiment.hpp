@@ -53,6 +53,7 @@ class Experiment {
 
  private:
   void read_layout_file();
+  void check_layout_batch();
 };
 
 }  // namespace parsim::experiment

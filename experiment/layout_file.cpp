@@ -363,6 +363,9 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.zero_group) input.zero_group = *file.zero_group;
   if (file.recompute) input.recompute = *file.recompute;
   if (file.shares) input.shares = *file.shares;
+  if (file.sequence_parallel) input.sequence_parallel = *file.sequence_parallel;
+  if (file.expert_parallel) input.expert_parallel = *file.expert_parallel;
+  if (file.recompute_every) input.recompute_every = *file.recompute_every;
 }
 
 }  // namespace parsim::experiment

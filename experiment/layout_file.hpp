@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "strategies/layout.hpp"
 
@@ -20,6 +21,13 @@ struct LayoutFile {
   std::optional<strategies::PipelineSends> sends;
   std::optional<strategies::Recompute> recompute;
   std::optional<strategies::ShareRule> shares;
+  // Only of files of trainers (trainer_file.hpp):
+  std::optional<std::int64_t> batch;
+  std::optional<Precision> precision, reduce_precision;
+  std::optional<Optimizer> optimizer;
+  std::optional<bool> sequence_parallel;
+  std::optional<std::int32_t> expert_parallel, recompute_every;
+  std::vector<std::string> notes;
   /// Of a micro-batch, if a stage names samples.
   std::optional<std::int64_t> samples;
   std::string samples_at;  ///< where it does, for messages

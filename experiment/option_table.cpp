@@ -54,9 +54,11 @@ constexpr Option table[] = {
     {"--strategy", "NAME", question, cases,
      "parallelization strategy (see 'parsim list strategies')",
      "strategies", member<&Request::strategies>, {.repeats = true, .in_plan_file = true}},
-    {"--plan", "FILE", question, "simulate explain",
-     "simulate this plan instead of asking a strategy",
-     "plan", file_member<&Request::plan_file>},
+    {"--plan", "FILE", question, plans,
+     "simulate this plan instead of asking a strategy: of parsim, or what starts Megatron-LM "
+     "(arguments in a script or YAML), FlagScale (YAML), DeepSpeed (JSON) or torchtitan (TOML); "
+     "'compare' adds a trainer's as a row",
+     "plan", file_member<&Request::plan_or_trainer_file>},
     {"--layout", "FILE", question, plans,
      "simulate the stages, devices and samples of this TOML or JSON file instead of asking a strategy; "
      "'compare' adds it as a row",
@@ -299,9 +301,9 @@ constexpr Option table[] = {
      "", {}, {.long_name = "--output"}},
     {"--dag", "FILE", output, "plan",
      "write the execution DAG to this file; as Graphviz if it ends in .dot"},
-    {"--launch", "megatron", output, "plan",
-     "with -o DIR: write a script, a hostfile and the plan to this folder, to start a trainer "
-     "(Megatron-LM) with the plan"},
+    {"--launch", "megatron|flagscale|deepspeed|torchtitan", output, "plan",
+     "with -o DIR: write the plan and what starts a trainer with it to this folder; flagscale carries "
+     "stages of different degrees"},
     {"--smpi", "DIR", output, "plan",
      "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
      "per rank; with --collectives ideal"},

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 
+#include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/communication.hpp"
+#include "experiment/files.hpp"
 #include "experiment/layer_times.hpp"
+#include "experiment/trainer_file.hpp"
 
 namespace parsim::experiment {
 
@@ -28,6 +31,36 @@ bool adds_gradients_up(const Network& network, const Plan& plan) {
 /// --seed, if steps with jitter use it, too.
 bool is_jitter_seed(const Request& request, const Option& option) {
   return option.flag == "--seed" && request.jitter > 0;
+}
+
+/// A trainer's file is a layout, also with --plan.
+void find_trainer_file(Request& request) {
+  request.layout_file = trainer_file_in(request.layout_file);
+  const std::string& given = request.plan_or_trainer_file;
+  if (given.empty()) return;
+  const std::string path = trainer_file_in(given);
+  const bool needs_trainer = request.verb == "compare" || request.verb == "plan";
+  bool of_trainer = false;
+  try {
+    of_trainer = is_trainer_file(read_file(path, "--plan"), path);
+  } catch (const InputError&) {  // other verbs refuse it when they read the plan
+    if (needs_trainer) throw;
+  }
+  if (!of_trainer) {
+    request.plan_file = given;
+    if (!needs_trainer) return;
+    throw InputError(
+        "--plan",
+        fmt::format("'{}' is no file of a trainer, which '{}' needs", given, request.verb),
+        "accepted: what starts Megatron-LM, FlagScale, DeepSpeed or torchtitan, or a "
+        "--layout; plans of parsim by 'simulate' and 'explain'");
+  }
+  if (request.given.contains("--layout")) {
+    throw InputError("--plan", "given together with --layout", "accepted: one of the two");
+  }
+  request.layout_file = path;
+  request.given.erase("--plan");
+  request.given.insert("--layout");
 }
 
 /// A layout leaves strategies nothing to choose, but 'compare' may have both.
@@ -211,6 +244,7 @@ Request read_options(const Arguments& arguments) {
 
 Request make_request(const Arguments& arguments) {
   Request request = read_options(arguments);
+  find_trainer_file(request);
   check_combinations(request);
   check_strategy_options(request);
   return request;

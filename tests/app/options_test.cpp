@@ -65,9 +65,8 @@ class Samples {
   Samples() {
     const experiment::Experiment experiment(
         experiment::make_request(parse_command_line(and_also({"plan"}, question)).arguments));
-    const std::string plan = folder_.write(
-        "plan.json",
-        to_json(experiment::make_plan(experiment, strategies::strategy("data", "test")).plan));
+    const std::string plan =
+        folder_.write("run.sh", "train --tensor-model-parallel-size 2 --micro-batch-size 8\n");
     const std::string layout = folder_.write(
         "layout.toml", "[[stages]]\nblocks = \"0-11\"\ngroups = [[\"gpu0\"], [\"gpu1\"]]\n");
     const std::string profile = folder_.write(

@@ -1,0 +1,346 @@
+#include "experiment/trainer_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "experiment/files.hpp"
+#include "experiment/options.hpp"
+#include "experiment/trainer_hosts.hpp"
+#include "experiment/trainer_layout.hpp"
+#include "experiment/trainer_words.hpp"
+#include "strategies/blocks.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+using strategies::Recompute;
+
+/// "name", refused if it is there: it changes the step, and nothing here says how.
+struct Unknown {
+  std::string_view name, accepted;
+};
+constexpr Unknown unknown_of_megatron[] = {
+    {"use-tp-pp-dp-mapping", "ranks in the order tp-cp-ep-dp-pp"},
+    {"pipeline-model-parallel-split-rank", "decoders"},
+    {"encoder-num-layers", "decoders"},
+    {"hierarchical-context-parallel-sizes", "one of --context-parallel-size"},
+    {"optimizer-cpu-offload", "optimizer states on the GPU"},
+    {"cpu-offloading-num-layers", "activations on the GPU"},
+    {"distribute-saved-activations", "--sequence-parallel"},
+    {"expert-tensor-parallel-size", "experts with the tensor-parallel degree of the rest"},
+    {"mtp-num-layers", "no layers for further tokens"},
+    {"account-for-embedding-in-pipeline-split", "--pipeline-model-parallel-layout"},
+    {"account-for-loss-in-pipeline-split", "--pipeline-model-parallel-layout"},
+};
+
+Recompute recompute_of(const TrainerWords& words) {
+  if (words.is_on("recompute-activations")) return Recompute::selective;
+  const std::optional<std::string> kind = words.text("recompute-granularity");
+  if (!kind) return Recompute::none;
+  if (*kind == "selective") {
+    const std::vector<std::string> modules = words.texts("recompute-modules");
+    if (!modules.empty() && modules != std::vector<std::string>{"core_attn"}) {
+      words.refuse("recompute-modules", "core_attn");
+    }
+    return Recompute::selective;
+  }
+  if (*kind != "full") words.refuse("recompute-granularity", "selective or full");
+  if (words.text("recompute-method").value_or("uniform") != "uniform") {
+    words.refuse("recompute-method", "uniform");
+  }
+  if (words.integer("recompute-num-layers").value_or(1) != 1) {
+    words.refuse("recompute-num-layers", "1");
+  }
+  return Recompute::full;
+}
+
+std::int32_t zero_of(const TrainerWords& words) {
+  const bool fsdp = words.is_on("use-megatron-fsdp") || words.is_on("use-custom-fsdp");
+  if (fsdp) {
+    const std::string kind = words.text("data-parallel-sharding-strategy").value_or("no_shard");
+    constexpr std::string_view kinds[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+    const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
+    if (found == std::end(kinds)) {
+      words.refuse("data-parallel-sharding-strategy",
+                   "no_shard, optim, optim_grads or optim_grads_params");
+    }
+    return static_cast<std::int32_t>(found - std::begin(kinds));
+  }
+  return words.is_on("use-distributed-optimizer") ? 1 : 0;
+}
+
+void read_precision(const TrainerWords& words, LayoutFile& file) {
+  const bool bf16 = words.is_on("bf16"), fp16 = words.is_on("fp16");
+  file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
+  const bool in_fp32 = bf16 ? !words.is_on("grad-reduce-in-bf16")
+                            : !fp16 || words.is_on("accumulate-allreduce-grads-in-fp32");
+  file.reduce_precision = in_fp32 ? Precision::fp32 : *file.precision;
+  if (!words.has("fp8-format")) return;
+  const std::string recipe = words.text("fp8-recipe").value_or("delayed");
+  if (recipe == "tensorwise") {
+    file.precision = Precision::fp8;
+  } else if (recipe == "delayed") {
+    file.precision = Precision::fp8_delayed;
+  } else if (recipe == "blockwise") {
+    file.precision = Precision::fp8_blockwise;
+  } else {
+    words.refuse("fp8-recipe", "tensorwise, delayed or blockwise");
+  }
+}
+
+/// "Et*5|(t|)*2t,t|tL": the blocks of each stage.
+class StageText {
+ public:
+  StageText(const TrainerWords& words, std::string_view name)
+      : words_(words), name_(name), text_(*words.text(name)) {}
+
+  std::vector<std::int64_t> blocks() && {
+    const std::string flat = group(0);
+    if (at_ < text_.size()) refuse();
+    std::vector<std::int64_t> blocks{0};
+    for (const char c : flat) {
+      if (c == '|') {
+        blocks.push_back(0);
+      } else if (c == 't') {
+        ++blocks.back();
+      } else if (c != 'E' && c != 'L') {
+        refuse();
+      }
+    }
+    return blocks;
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    words_.refuse(name_, "E, t and L, with | between stages and *N to repeat, as Et*5|t*6L");
+  }
+
+  std::string group(int depth) {
+    constexpr int deepest = 8;
+    constexpr std::size_t longest = 100'000;
+    std::string all;
+    while (at_ < text_.size() && text_[at_] != ')') {
+      std::string one(1, text_[at_++]);
+      if (one == ",") continue;
+      if (one == "(") {
+        if (depth == deepest) refuse();
+        one = group(depth + 1);
+        if (at_ == text_.size()) refuse();
+        ++at_;
+      }
+      std::size_t times = 1;
+      if (at_ < text_.size() && text_[at_] == '*') {
+        std::size_t end = ++at_;
+        while (end < text_.size() && text_[end] >= '0' && text_[end] <= '9') ++end;
+        const auto number = to_number<std::size_t>(text_.substr(at_, end - at_));
+        if (!number || *number * one.size() > longest) refuse();
+        times = *number;
+        at_ = end;
+      }
+      for (std::size_t i = 0; i < times; ++i) all += one;
+      if (all.size() > longest) refuse();
+    }
+    return all;
+  }
+
+  const TrainerWords& words_;
+  std::string_view name_;
+  std::string text_;
+  std::size_t at_ = 0;
+};
+
+/// Blocks of each stage, of model chunks those of the first pass over the devices first.
+std::vector<std::int64_t> blocks_of_megatron(const TrainerWords& words, std::int64_t blocks,
+                                             std::int64_t pipeline, std::int64_t& chunks) {
+  constexpr std::string_view layout = "pipeline-model-parallel-layout";
+  chunks = words.integer("num-virtual-stages-per-pipeline-rank").value_or(1);
+  if (const auto each = words.integer("num-layers-per-virtual-pipeline-stage")) {
+    if (blocks % (pipeline * *each) != 0) {
+      words.refuse("num-layers-per-virtual-pipeline-stage",
+                   fmt::format("a divisor of {} blocks over {} stages", blocks, pipeline));
+    }
+    chunks = blocks / (pipeline * *each);
+  }
+  if (words.has(layout)) {
+    std::vector<std::int64_t> stages = StageText(words, layout).blocks();
+    const std::int64_t sum = std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
+    if (std::ssize(stages) % pipeline != 0 || sum != blocks) {
+      words.refuse(layout, fmt::format("{} blocks in {} stages, or a multiple", blocks, pipeline));
+    }
+    chunks = std::ssize(stages) / pipeline;
+    return stages;
+  }
+  std::vector<std::int64_t> stages(static_cast<std::size_t>(pipeline * chunks), 0);
+  const auto first = words.integer("decoder-first-pipeline-num-layers", 0),
+             last = words.integer("decoder-last-pipeline-num-layers", 0);
+  std::int64_t left = blocks - first.value_or(0) - last.value_or(0);
+  const std::int64_t others = std::ssize(stages) - (first ? 1 : 0) - (last && pipeline > 1 ? 1 : 0);
+  if (left < 0 || (others == 0 ? left > 0 : left % others != 0)) {
+    throw InputError(words.where("pipeline-model-parallel-size"),
+                     fmt::format("{} blocks in {} equal stages", blocks, stages.size()),
+                     "accepted: a number that divides the blocks, or a layout of the pipeline");
+  }
+  std::fill(stages.begin(), stages.end(), others == 0 ? 0 : left / others);
+  if (first) stages.front() = *first;
+  if (last) stages.back() = *last;
+  return stages;
+}
+
+LayoutFile of_megatron(const TrainerWords& words, const Network& network, const Cluster& cluster) {
+  for (const Unknown& unknown : unknown_of_megatron) {
+    if (words.is_on(unknown.name)) words.refuse(unknown.name, std::string(unknown.accepted));
+  }
+  LayoutFile file;
+  const std::int64_t tensor = words.integer("tensor-model-parallel-size").value_or(1),
+                     pipeline = words.integer("pipeline-model-parallel-size").value_or(1),
+                     context = words.integer("context-parallel-size").value_or(1);
+  const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
+  TrainerGroups groups{.tensor = tensor, .context = context, .pipeline = pipeline};
+  groups.data = replicas_of(words, "tensor-model-parallel-size", devices.size(), groups);
+  std::int64_t chunks = 1;
+  const std::int64_t blocks = std::ssize(strategies::first_layers_of_blocks(network));
+  const std::vector<std::int64_t> stages = blocks_of_megatron(words, blocks, pipeline, chunks);
+  file.layout = uniform_layout(words, network, stages, groups, chunks, devices);
+  if (context > 1) {
+    file.context = static_cast<std::int32_t>(context);
+    if (const auto kind = words.text("cp-comm-type")) {
+      file.context_exchange =
+          parse_spelling<strategies::ContextExchange>(*kind, words.where("cp-comm-type"));
+    }
+  }
+  const std::int64_t each = words.integer("micro-batch-size").value_or(1);
+  set_batch(words, "global-batch-size", words.integer("global-batch-size"), each * groups.data,
+            file);
+  file.sequence_parallel = words.is_on("sequence-parallel") && tensor > 1;
+  if (const auto experts = words.integer("expert-model-parallel-size"); experts > 1) {
+    file.expert_parallel = static_cast<std::int32_t>(*experts);
+  }
+  file.zero_stage = zero_of(words);
+  if (const auto number = words.integer("num-distributed-optimizer-instances"); number > 1) {
+    if (groups.data % *number != 0) {
+      words.refuse("num-distributed-optimizer-instances",
+                   fmt::format("a divisor of {} replicas", groups.data));
+    }
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(groups.data / *number), false};
+  }
+  file.recompute = recompute_of(words);
+  read_precision(words, file);
+  const std::string optimizer = words.text("optimizer").value_or("adam");
+  if (optimizer != "adam" && optimizer != "sgd") words.refuse("optimizer", "adam or sgd");
+  file.optimizer = optimizer == "adam"                                 ? Optimizer::adam
+                   : words.text("sgd-momentum").value_or("0.9") == "0" ? Optimizer::sgd
+                                                                       : Optimizer::momentum;
+  for (const std::string_view name : {"tp-comm-overlap", "overlap-param-gather"}) {
+    if (words.is_on(name)) {
+      file.notes.push_back(fmt::format("{}: not modelled", words.where(name)));
+    }
+  }
+  return file;
+}
+
+LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const Cluster& cluster) {
+  constexpr std::string_view meshes_at = "hetero-process-meshes",
+                             split_at = "hetero-pipeline-layer-split";
+  const std::vector<std::int64_t> meshes = words.integers(meshes_at),
+                                  split = words.integers(split_at);
+  if (meshes.empty() || meshes.size() % 5 != 0 ||
+      std::find(meshes.begin(), meshes.end(), 0) != meshes.end()) {
+    words.refuse(meshes_at, "tp, cp, ep, dp and pp of each mesh");
+  }
+  // Everything but the stages is Megatron-LM's.
+  std::vector<TrainerGroups> groups;
+  std::size_t all = 0;
+  for (std::size_t m = 0; m < meshes.size(); m += 5) {
+    groups.push_back({meshes[m], meshes[m + 1], meshes[m + 3], meshes[m + 4]});
+    all += groups.back().devices();
+    if (meshes[m + 2] != 1) words.refuse(meshes_at, "meshes with ep 1");
+  }
+  const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
+  if (all != devices.size()) {
+    throw InputError(words.where(meshes_at),
+                     fmt::format("{} processes for {}", all, counted(std::ssize(devices), "GPU")),
+                     "accepted: meshes that use all GPUs, or a hostfile of those that they use");
+  }
+  LayoutFile file;
+  file.layout = mesh_layout(words, split_at, network, split, groups, devices);
+  if (groups.front().context > 1) file.context = static_cast<std::int32_t>(groups.front().context);
+  const std::int64_t each = words.integer("micro-batch-size").value_or(1);
+  set_batch(words, "global-batch-size", words.integer("global-batch-size"),
+            each * groups.front().data, file);
+  file.sequence_parallel = words.is_on("sequence-parallel");
+  file.zero_stage = zero_of(words);
+  file.recompute = recompute_of(words);
+  read_precision(words, file);
+  file.optimizer =
+      words.text("optimizer").value_or("adam") == "sgd" ? Optimizer::sgd : Optimizer::adam;
+  return file;
+}
+
+/// Whether one of the names begins a word of the text.
+bool mentions(std::string_view text, std::initializer_list<std::string_view> names) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    return text.find(name) != std::string_view::npos;
+  });
+}
+
+bool is_json(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && text[begin] == '{';
+}
+
+bool is_deepspeed(std::string_view text) {
+  return is_json(text) && mentions(text, {"\"train_batch_size\"", "\"zero_optimization\"",
+                                          "\"train_micro_batch_size_per_gpu\""});
+}
+bool is_torchtitan(std::string_view text, const std::string& file) {
+  return file.ends_with(".toml") && mentions(text, {"[parallelism]"});
+}
+bool is_flagscale(std::string_view text) { return mentions(text, {"hetero_process_meshes"}); }
+bool is_megatron(std::string_view text) {
+  return mentions(text, {"tensor-model-parallel-size", "tensor_model_parallel_size",
+                         "pipeline-model-parallel-size", "--micro-batch-size"});
+}
+
+}  // namespace
+
+bool is_trainer_file(std::string_view text, const std::string& file) {
+  if (is_json(text)) return is_deepspeed(text);
+  return is_torchtitan(text, file) ||
+         (!file.ends_with(".toml") && (is_flagscale(text) || is_megatron(text)));
+}
+
+std::string trainer_file_in(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return path;
+  for (const char* name :
+       {"conf/train/parallelism.yaml", "ds_config.json", "parallelism.toml", "run.sh"}) {
+    std::string inside = path + "/" + name;
+    if (std::filesystem::is_regular_file(inside, error)) return inside;
+  }
+  return path;
+}
+
+LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
+                             const Cluster& cluster) {
+  if (strategies::first_layers_of_blocks(network).empty()) {
+    throw InputError(file,
+                     fmt::format("for network '{}', which has no transformer blocks", network.name),
+                     "accepted: a transformer");
+  }
+  if (is_deepspeed(text)) return of_deepspeed(read_tables(text, file), network, cluster);
+  if (is_torchtitan(text, file)) return of_torchtitan(read_tables(text, file), network, cluster);
+  const TrainerWords words = read_words(text, file);
+  return is_flagscale(text) ? of_flagscale(words, network, cluster)
+                            : of_megatron(words, network, cluster);
+}
+
+}  // namespace parsim::experiment

@@ -1,0 +1,30 @@
+// Files of trainers, read as layouts: what a run that exists already does.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "experiment/layout_file.hpp"
+
+namespace parsim::experiment {
+
+/// Whether these are arguments of Megatron-LM (a script or YAML), FlagScale's YAML, DeepSpeed's
+/// JSON or torchtitan's TOML.
+[[nodiscard]] bool is_trainer_file(std::string_view text, const std::string& file);
+
+/// The file of a folder that plan --launch wrote, else `path` itself.
+[[nodiscard]] std::string trainer_file_in(const std::string& path);
+
+/// The layout that the trainer would run on all GPUs of the cluster, or those that a file
+/// `hostfile` lists ("NAME slots=8", "# gpus 4,5" for others than the first), which is in the same
+/// folder or that of a `conf/train`. Ranks are numbered as the trainers do: tensor-parallel groups,
+/// parts of the tokens, replicas, stages. Settings that do not change the parallelization are left
+/// alone.
+///
+/// Throws InputError with file:line:name for a setting that changes the step and that a layout
+/// cannot express, and for numbers that do not fit the network or the cluster.
+/// Source of names: report/launch_*.cpp.
+[[nodiscard]] LayoutFile read_trainer_file(std::string_view text, const std::string& file,
+                                           const Network& network, const Cluster& cluster);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,99 @@
+#include "experiment/trainer_layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "strategies/blocks.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+/// By stage its first layer. What is before the first block goes with it, what is after the last
+/// one with that; a stage without blocks has only the embedding or the head.
+std::vector<std::size_t> first_layers(const Network& network,
+                                      const std::vector<std::int64_t>& blocks) {
+  const std::vector<std::int64_t> of_layer = strategies::blocks_of(network);
+  std::vector<std::size_t> first;
+  std::int64_t next = 0;
+  for (const std::int64_t number : blocks) {
+    const auto begin = std::find_if(of_layer.begin(), of_layer.end(),
+                                    [&](std::int64_t block) { return block >= next; });
+    first.push_back(first.empty() ? 0 : static_cast<std::size_t>(begin - of_layer.begin()));
+    next += number;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::int64_t replicas_of(const TrainerWords& words, std::string_view name, std::size_t devices,
+                         const TrainerGroups& groups) {
+  const auto one = static_cast<std::int64_t>(
+      TrainerGroups{groups.tensor, groups.context, 1, groups.pipeline}.devices());
+  const auto all = static_cast<std::int64_t>(devices);
+  if (all >= one && all % one == 0) return all / one;
+  throw InputError(
+      words.where(name),
+      fmt::format("{} of a replica (tp {} x cp {} x pp {}) on a cluster of {}", counted(one, "GPU"),
+                  groups.tensor, groups.context, groups.pipeline, all),
+      "accepted: degrees whose product divides the number of GPUs; a hostfile in the same folder "
+      "leaves GPUs out");
+}
+
+strategies::Layout uniform_layout(const TrainerWords& /*words*/, const Network& network,
+                                  const std::vector<std::int64_t>& blocks,
+                                  const TrainerGroups& groups, std::int64_t chunks,
+                                  const std::vector<DeviceId>& devices) {
+  return strategies::even_layout(
+      first_layers(network, blocks), static_cast<std::size_t>(groups.tensor * groups.context),
+      static_cast<std::size_t>(groups.data), devices, static_cast<std::int32_t>(chunks));
+}
+
+strategies::Layout mesh_layout(const TrainerWords& words, std::string_view name,
+                               const Network& network, const std::vector<std::int64_t>& blocks,
+                               const std::vector<TrainerGroups>& groups,
+                               const std::vector<DeviceId>& devices) {
+  std::int64_t stages = 0;
+  for (const TrainerGroups& one : groups) stages += one.pipeline;
+  const std::int64_t all = std::ssize(strategies::first_layers_of_blocks(network));
+  if (std::ssize(blocks) != stages ||
+      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}) != all) {
+    words.refuse(name,
+                 fmt::format("numbers of blocks of {} stages that add up to {}", stages, all));
+  }
+  const std::vector<std::size_t> first = first_layers(network, blocks);
+  strategies::Layout layout;
+  auto next = devices.begin();
+  for (const TrainerGroups& one : groups) {
+    for (std::int64_t p = 0; p < one.pipeline; ++p) {
+      strategies::LayoutStage& stage = layout.stages.emplace_back();
+      stage.first = first[layout.stages.size() - 1];
+      for (std::int64_t r = 0; r < one.data; ++r) {
+        const auto end = next + one.tensor * one.context;
+        stage.groups.emplace_back(next, end);
+        next = end;
+      }
+    }
+  }
+  return layout;
+}
+
+void set_batch(const TrainerWords& words, std::string_view name, std::optional<std::int64_t> batch,
+               std::int64_t samples, LayoutFile& file) {
+  if (batch && *batch % samples != 0) {
+    throw InputError(
+        words.where(name),
+        fmt::format("{} samples in micro-batches of {} over all replicas", *batch, samples),
+        "accepted: a multiple");
+  }
+  file.batch = batch.value_or(samples);
+  file.micro_batches = static_cast<std::int32_t>(*file.batch / samples);
+}
+
+}  // namespace parsim::experiment

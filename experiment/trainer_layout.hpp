@@ -1,0 +1,53 @@
+// From the degrees that a trainer's file names to a layout. Used by the readers of such files
+// alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "experiment/layout_file.hpp"
+#include "experiment/trainer_words.hpp"
+
+namespace parsim::experiment {
+
+/// Stages that have the same degrees.
+struct TrainerGroups {
+  std::int64_t tensor = 1, context = 1, data = 1, pipeline = 1;
+  [[nodiscard]] std::size_t devices() const {
+    return static_cast<std::size_t>(tensor * context * data * pipeline);
+  }
+};
+
+/// How many replicas there are of groups on so many devices. Throws InputError at `name`, if none
+/// fit exactly.
+[[nodiscard]] std::int64_t replicas_of(const TrainerWords& words, std::string_view name,
+                                       std::size_t devices, const TrainerGroups& groups);
+
+/// blocks   of each stage; of model chunks those of the first pass over the devices first
+[[nodiscard]] strategies::Layout uniform_layout(const TrainerWords& words, const Network& network,
+                                                const std::vector<std::int64_t>& blocks,
+                                                const TrainerGroups& groups, std::int64_t chunks,
+                                                const std::vector<DeviceId>& devices);
+
+/// Stages of different degrees: `pipeline` stages of the first groups, and so on. Throws InputError
+/// at `name` unless `blocks` are those of all stages.
+[[nodiscard]] strategies::Layout mesh_layout(const TrainerWords& words, std::string_view name,
+                                             const Network& network,
+                                             const std::vector<std::int64_t>& blocks,
+                                             const std::vector<TrainerGroups>& groups,
+                                             const std::vector<DeviceId>& devices);
+
+/// The batch and its micro-batches of `samples`; one without a batch. Throws InputError at `name`
+/// if they do not divide it.
+void set_batch(const TrainerWords& words, std::string_view name, std::optional<std::int64_t> batch,
+               std::int64_t samples, LayoutFile& file);
+
+/// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
+[[nodiscard]] LayoutFile of_deepspeed(const TrainerWords& words, const Network& network,
+                                      const Cluster& cluster);
+[[nodiscard]] LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
+                                       const Cluster& cluster);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,245 @@
+// DeepSpeed's JSON and torchtitan's TOML as layouts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "experiment/trainer_hosts.hpp"
+#include "experiment/trainer_layout.hpp"
+#include "strategies/blocks.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+std::int64_t blocks_of_network(const Network& network) {
+  return std::ssize(strategies::first_layers_of_blocks(network));
+}
+
+Optimizer optimizer_named(const TrainerWords& words, std::string_view key) {
+  const std::string name = words.text(key).value_or("AdamW");
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower.find("adam") != std::string::npos) return Optimizer::adam;
+  if (lower != "sgd") words.refuse(key, "Adam, AdamW or SGD");
+  return Optimizer::sgd;
+}
+
+/// "bfloat16", "fp32", …
+Precision precision_named(const TrainerWords& words, std::string_view key,
+                          std::string_view fallback) {
+  const std::string name = words.text(key).value_or(std::string(fallback));
+  if (name == "bfloat16" || name == "bf16" || name == "bfp16") return Precision::bf16;
+  if (name == "float32" || name == "fp32") return Precision::fp32;
+  if (name != "float16" && name != "fp16") words.refuse(key, "float32, bfloat16 or float16");
+  return Precision::fp16;
+}
+
+/// Stages of torchtitan, by the names of their modules.
+std::vector<std::int64_t> blocks_by_modules(const TrainerWords& words, std::string_view key) {
+  std::vector<std::int64_t> blocks;
+  for (const std::string& part : words.texts(key)) {
+    std::int64_t number = 0;
+    for (std::size_t at = part.find("layers."); at != std::string::npos;
+         at = part.find("layers.", at + 1)) {
+      ++number;
+    }
+    blocks.push_back(number);
+  }
+  return blocks;
+}
+
+/// Equal numbers of blocks, if the embedding and the head count as `first` and `last` blocks; what
+/// is left over is with the first stages (torchtitan's generate_llm_fqn_per_model_part).
+std::vector<std::int64_t> blocks_by_weight(std::int64_t blocks, std::int64_t stages,
+                                           std::int64_t first, std::int64_t last) {
+  const std::int64_t all = blocks + first + last;
+  std::vector<std::int64_t> own;
+  for (std::int64_t s = 0; s < stages; ++s) {
+    own.push_back(all / stages + (s < all % stages ? 1 : 0));
+  }
+  own.front() -= first;
+  own.back() -= last;
+  return own;
+}
+
+std::vector<std::int64_t> blocks_of_torchtitan(const TrainerWords& words, std::int64_t blocks,
+                                               std::int64_t pipeline) {
+  constexpr std::string_view modules = "parallelism.module_fqns_per_model_part";
+  if (pipeline == 1) return {blocks};
+  if (words.has(modules)) return blocks_by_modules(words, modules);
+  const std::string schedule =
+      words.text("parallelism.pipeline_parallel_schedule").value_or("1F1B");
+  const std::int64_t first =
+      words.integer("parallelism.pipeline_parallel_first_stage_less_layers", 0).value_or(1);
+  const std::int64_t last =
+      words.integer("parallelism.pipeline_parallel_last_stage_less_layers", 0).value_or(1);
+  constexpr std::string_view each = "parallelism.pipeline_parallel_layers_per_stage";
+  const std::int64_t chunks = schedule == "Interleaved1F1B" ? 2 : 1;  // its default
+  std::int64_t stages = pipeline * chunks;
+  if (const auto number = words.integer(each)) stages = (blocks + *number - 1) / *number;
+  std::vector<std::int64_t> own = blocks_by_weight(blocks, stages, first, last);
+  if (stages % pipeline != 0 || own.front() < 0 || own.back() < 0) {
+    throw InputError(
+        words.where(words.has(each) ? each : "parallelism.pipeline_parallel_degree"),
+        fmt::format("{} blocks in {} stages over {} devices", blocks, stages, pipeline),
+        "accepted: stages that divide over the devices and have blocks");
+  }
+  return own;
+}
+
+void read_schedule(const TrainerWords& words, LayoutFile& file) {
+  constexpr std::string_view key = "parallelism.pipeline_parallel_schedule";
+  const std::string name = words.text(key).value_or("1F1B");
+  if (name == "GPipe") {
+    file.schedule = strategies::PipelineSchedule::gpipe;
+  } else if (name == "1F1B" || name == "Interleaved1F1B") {
+    file.schedule = strategies::PipelineSchedule::one_f_one_b;
+  } else {
+    words.refuse(key, "GPipe, 1F1B or Interleaved1F1B");
+  }
+}
+
+void read_recompute(const TrainerWords& words, LayoutFile& file) {
+  constexpr std::string_view mode_at = "activation_checkpoint.mode",
+                             option_at = "activation_checkpoint.selective_ac_option";
+  const std::string mode = words.text(mode_at).value_or("selective");
+  const std::string option = words.text(option_at).value_or("2");
+  file.recompute = strategies::Recompute::none;
+  if (mode == "full") file.recompute = strategies::Recompute::full;
+  if (mode == "selective" && option == "op") file.recompute = strategies::Recompute::op;
+  if (mode == "selective" && option != "op") {
+    const auto every = to_number<std::int32_t>(option);
+    if (!every || *every < 1) words.refuse(option_at, "op, or a whole number of 1 or more");
+    file.recompute = strategies::Recompute::full;
+    file.recompute_every = *every;
+  }
+  if (mode != "none" && mode != "full" && mode != "selective") {
+    words.refuse(mode_at, "none, selective or full");
+  }
+}
+
+}  // namespace
+
+LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster) {
+  for (const std::string_view key :
+       {"zero_optimization.offload_param.device", "zero_optimization.offload_optimizer.device"}) {
+    if (words.has(key) && words.text(key) != "none") words.refuse(key, "none");
+  }
+  for (const std::string_view key :
+       {"zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
+        "zero_optimization.zero_quantized_gradients", "sequence_parallel_size"}) {
+    if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
+  }
+  LayoutFile file;
+  TrainerGroups groups;
+  constexpr std::string_view tensor_at = "tensor_parallel.autotp_size";
+  groups.tensor = std::max<std::int64_t>(1, words.integer(tensor_at, 0).value_or(1));
+  const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
+  groups.data = replicas_of(words, tensor_at, devices.size(), groups);
+  file.layout = uniform_layout(words, network, {blocks_of_network(network)}, groups, 1, devices);
+  constexpr std::string_view batch_at = "train_batch_size",
+                             each_at = "train_micro_batch_size_per_gpu",
+                             steps_at = "gradient_accumulation_steps";
+  const auto batch = words.integer(batch_at), steps = words.integer(steps_at);
+  auto each = words.integer(each_at);
+  if (!each && !batch) {
+    throw InputError(words.where(batch_at), "missing",
+                     fmt::format("accepted: {} or {}", batch_at, each_at));
+  }
+  if (!each) {
+    const std::int64_t parts = groups.data * steps.value_or(1);
+    if (*batch % parts != 0) words.refuse(batch_at, fmt::format("a multiple of {}", parts));
+    each = *batch / parts;
+  }
+  const std::int64_t samples = *each * groups.data;
+  set_batch(words, batch_at, batch ? *batch : samples * steps.value_or(1), samples, file);
+  if (steps && *file.micro_batches != *steps) {
+    words.refuse(steps_at, fmt::format("{}, by the batch", *file.micro_batches));
+  }
+  file.zero_stage =
+      static_cast<std::int32_t>(words.integer("zero_optimization.stage", 0).value_or(0));
+  if (*file.zero_stage > 3) words.refuse("zero_optimization.stage", "0 to 3");
+  if (const auto size = words.integer("zero_optimization.mics_shard_size"); size && *size > 0) {
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(*size), false};
+  }
+  file.recompute = strategies::Recompute::none;
+  const bool bf16 = words.is_on("bf16.enabled"), fp16 = words.is_on("fp16.enabled");
+  file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
+  file.reduce_precision =
+      precision_named(words, "communication_data_type", to_text(*file.precision));
+  file.optimizer = optimizer_named(words, "optimizer.type");
+  return file;
+}
+
+LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
+                         const Cluster& cluster) {
+  for (const std::string_view key :
+       {"training.enable_cpu_offload", "quantize.linear.float8.recipe_name"}) {
+    if (words.is_on(key)) words.refuse(key, "none");
+  }
+  LayoutFile file;
+  TrainerGroups groups;
+  groups.tensor = words.integer("parallelism.tensor_parallel_degree").value_or(1);
+  groups.context = words.integer("parallelism.context_parallel_degree").value_or(1);
+  groups.pipeline = words.integer("parallelism.pipeline_parallel_degree").value_or(1);
+  const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
+  groups.data = replicas_of(words, "parallelism.tensor_parallel_degree", devices.size(), groups);
+  constexpr std::string_view shard_at = "parallelism.data_parallel_shard_degree",
+                             replicate_at = "parallelism.data_parallel_replicate_degree";
+  const std::int64_t copies = words.integer(replicate_at).value_or(1);
+  if (groups.data % copies != 0) {
+    words.refuse(replicate_at, fmt::format("a divisor of {} replicas", groups.data));
+  }
+  const std::int64_t shards =
+      words.text(shard_at).value_or("-1") == "-1" ? groups.data / copies : *words.integer(shard_at);
+  if (shards * copies != groups.data) {
+    words.refuse(shard_at, fmt::format("{}, for {} replicas", groups.data / copies, groups.data));
+  }
+  const std::vector<std::int64_t> blocks =
+      blocks_of_torchtitan(words, blocks_of_network(network), groups.pipeline);
+  if (std::ssize(blocks) % groups.pipeline != 0) {
+    words.refuse("parallelism.module_fqns_per_model_part",
+                 fmt::format("a list for each of {} stages, or a multiple", groups.pipeline));
+  }
+  file.layout =
+      uniform_layout(words, network, blocks, groups, std::ssize(blocks) / groups.pipeline, devices);
+  if (groups.context > 1) file.context = static_cast<std::int32_t>(groups.context);
+  // Of a pipeline the local batch has all micro-batches, else one of those that are accumulated.
+  constexpr std::string_view local_at = "training.local_batch_size",
+                             batch_at = "training.global_batch_size";
+  const std::int64_t local = words.integer(local_at).value_or(8);
+  const std::int64_t each =
+      groups.pipeline > 1
+          ? words.integer("parallelism.pipeline_parallel_microbatch_size").value_or(1)
+          : local;
+  std::int64_t batch = local * groups.data;
+  if (words.has(batch_at) && words.text(batch_at) != "-1") {
+    batch = *words.integer(batch_at);
+    if (groups.pipeline > 1 && batch != local * groups.data) {
+      words.refuse(batch_at,
+                   fmt::format("{}, without accumulation over pipelines", local * groups.data));
+    }
+  }
+  set_batch(words, words.has(batch_at) ? batch_at : local_at, batch, each * groups.data, file);
+  if (groups.pipeline > 1) read_schedule(words, file);
+  file.sequence_parallel = groups.tensor > 1;
+  // Pipelines keep gathered weights by default.
+  const std::string reshard =
+      words.text("parallelism.fsdp_reshard_after_forward").value_or("default");
+  const bool drops = reshard == "always" || (reshard == "default" && groups.pipeline == 1);
+  file.zero_stage = shards == 1 ? 0 : drops ? 3 : 2;
+  if (shards > 1 && copies > 1) {
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(shards), false};
+  }
+  read_recompute(words, file);
+  file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
+  file.reduce_precision = precision_named(words, "training.mixed_precision_reduce", "float32");
+  file.optimizer = optimizer_named(words, "optimizer.name");
+  return file;
+}
+
+}  // namespace parsim::experiment

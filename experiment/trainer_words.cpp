@@ -1,0 +1,247 @@
+#include "experiment/trainer_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "topologies/document.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+constexpr std::string_view blanks = " \t\r";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(blanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
+std::string without_quotes(std::string_view text) {
+  text = trimmed(text);
+  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') &&
+      text.back() == text.front()) {
+    text = text.substr(1, text.size() - 2);
+  }
+  return std::string(text);
+}
+
+/// "--Tensor_x" is "tensor-x" for Megatron-LM's YAML and command line.
+std::string name_of(std::string_view text) {
+  std::string name(text.substr(std::min(text.find_first_not_of('-'), text.size())));
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+/// The words of a line of a script: between blanks, quotes keep them together; none after a #.
+std::vector<std::string> shell_words(std::string_view line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool inside = false;
+  char quote = 0;
+  for (const char c : line) {
+    if (quote != 0) {
+      if (c == quote) {
+        quote = 0;
+      } else {
+        word += c;
+      }
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+      inside = true;
+    } else if (c == '#' && !inside) {
+      break;
+    } else if (blanks.find(c) != std::string_view::npos || c == '\\' || c == '(' || c == ')') {
+      if (inside) words.push_back(std::exchange(word, {}));
+      inside = false;
+    } else {
+      word += c;
+      inside = true;
+    }
+  }
+  if (inside) words.push_back(word);
+  return words;
+}
+
+/// "[1, 2]", or "a b", or one value.
+std::vector<std::string> yaml_values(std::string_view text) {
+  text = trimmed(text);
+  std::vector<std::string> values;
+  if (text.starts_with('[')) {
+    text = text.substr(1, std::min(text.find(']'), text.size()) - 1);
+    while (!text.empty()) {
+      const std::size_t comma = std::min(text.find(','), text.size());
+      if (const std::string value = without_quotes(text.substr(0, comma)); !value.empty()) {
+        values.push_back(value);
+      }
+      text = text.substr(std::min(comma + 1, text.size()));
+    }
+  } else if (!text.empty()) {
+    values.push_back(without_quotes(text));
+  }
+  return values;
+}
+
+std::string_view without_comment(std::string_view line) {
+  for (std::size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1)) {
+    if (at == 0 || blanks.find(line[at - 1]) != std::string_view::npos) return line.substr(0, at);
+  }
+  return line;
+}
+
+/// "name: value" of YAML; nothing for another line.
+std::optional<std::pair<std::string, std::string_view>> yaml_pair(std::string_view line) {
+  line = trimmed(line);
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  if (colon + 1 < line.size() && blanks.find(line[colon + 1]) == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::string name = without_quotes(line.substr(0, colon));
+  if (name.find_first_of(" \t$(){}") != std::string::npos) return std::nullopt;
+  return std::pair{name_of(name), line.substr(colon + 1)};
+}
+
+void flatten(const topologies::Value& value, const std::string& name,
+             std::map<std::string, TrainerWord>& words) {
+  using Kind = topologies::Value::Kind;
+  const auto text_of = [](const topologies::Value& one) {
+    if (one.kind == Kind::integer) return std::to_string(one.integer);
+    if (one.kind == Kind::boolean) return std::string(one.integer != 0 ? "true" : "false");
+    return one.text;
+  };
+  if (value.kind == Kind::table) {
+    for (std::size_t i = 0; i < value.keys.size(); ++i) {
+      flatten(value.items[i], name.empty() ? value.keys[i] : name + "." + value.keys[i], words);
+    }
+    return;
+  }
+  TrainerWord word{{}, value.line};
+  if (value.kind != Kind::list) word.values.push_back(text_of(value));
+  for (const topologies::Value& item :
+       value.kind == Kind::list ? value.items : std::vector<topologies::Value>{}) {
+    std::string text = text_of(item);
+    // A list in a list: its items, with commas.
+    for (const topologies::Value& inner : item.items) {
+      text += (text.empty() ? "" : ",") + text_of(inner);
+    }
+    word.values.push_back(std::move(text));
+  }
+  words[name] = std::move(word);
+}
+
+}  // namespace
+
+const TrainerWord* TrainerWords::find(std::string_view name) const {
+  const auto found = words_.find(std::string(name));
+  return found == words_.end() ? nullptr : &found->second;
+}
+
+bool TrainerWords::has(std::string_view name) const { return find(name) != nullptr; }
+
+bool TrainerWords::is_on(std::string_view name) const {
+  const TrainerWord* word = find(name);
+  if (word == nullptr) return false;
+  if (word->values.empty()) return true;
+  constexpr std::string_view off[] = {"false", "False", "0", "no", "null", "None"};
+  return std::find(std::begin(off), std::end(off), word->values.front()) == std::end(off);
+}
+
+std::optional<std::string> TrainerWords::text(std::string_view name) const {
+  const TrainerWord* word = find(name);
+  if (word == nullptr) return std::nullopt;
+  if (word->values.empty()) throw InputError(where(name), "no value", "accepted: a value");
+  return word->values.front();
+}
+
+std::optional<std::int64_t> TrainerWords::integer(std::string_view name, std::int64_t least) const {
+  const std::optional<std::string> found = text(name);
+  if (!found) return std::nullopt;
+  const auto number = to_number<std::int64_t>(*found);
+  constexpr std::int64_t most = 1'000'000'000;
+  if (!number || *number < least || *number > most) {
+    throw InputError(where(name), fmt::format("'{}'", *found),
+                     fmt::format("accepted: a whole number of {} or more", least));
+  }
+  return number;
+}
+
+std::vector<std::int64_t> TrainerWords::integers(std::string_view name) const {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& found : texts(name)) {
+    const auto number = to_number<std::int64_t>(found);
+    if (!number || *number < 0) {
+      throw InputError(where(name), fmt::format("'{}'", found), "accepted: whole numbers");
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+std::vector<std::string> TrainerWords::texts(std::string_view name) const {
+  const TrainerWord* word = find(name);
+  return word == nullptr ? std::vector<std::string>{} : word->values;
+}
+
+std::string TrainerWords::where(std::string_view name) const {
+  const TrainerWord* word = find(name);
+  return word == nullptr ? fmt::format("{}:{}", file_, name)
+                         : fmt::format("{}:{}:{}", file_, word->line, name);
+}
+
+void TrainerWords::refuse(std::string_view name, const std::string& accepted) const {
+  const TrainerWord* word = find(name);
+  const bool empty = word == nullptr || word->values.empty();
+  throw InputError(where(name),
+                   empty ? std::string("a setting that parsim does not know")
+                         : fmt::format("'{}'", fmt::join(word->values, " ")),
+                   "accepted: " + accepted);
+}
+
+TrainerWords read_words(std::string_view text, const std::string& file) {
+  std::map<std::string, TrainerWord> words;
+  std::string last;  // of which values may follow in later lines
+  std::int64_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text = text.substr(std::min(end + 1, text.size()));
+    if (const auto pair = yaml_pair(without_comment(line))) {
+      last = pair->first;
+      words[last] = {yaml_values(pair->second), number};
+      continue;
+    }
+    const std::string_view content = trimmed(without_comment(line));
+    if (content.starts_with("- ") && !last.empty()) {  // an item of a list
+      for (std::string& value : yaml_values(content.substr(2))) {
+        words[last].values.push_back(std::move(value));
+      }
+      continue;
+    }
+    for (const std::string& word : shell_words(line)) {
+      if (word.starts_with("--") && word.size() > 2) {
+        const std::size_t equals = word.find('=');
+        last = name_of(word.substr(0, equals));
+        words[last] = {{}, number};
+        if (equals != std::string::npos) words[last].values.push_back(word.substr(equals + 1));
+      } else if (!last.empty()) {
+        words[last].values.push_back(word);
+      }
+    }
+    if (!line.ends_with('\\')) last.clear();
+  }
+  return {file, std::move(words)};
+}
+
+TrainerWords read_tables(std::string_view text, const std::string& file) {
+  std::map<std::string, TrainerWord> words;
+  flatten(topologies::parse_document(text, file), "", words);
+  return {file, std::move(words)};
+}
+
+}  // namespace parsim::experiment

@@ -1,0 +1,56 @@
+// The settings of a trainer's file, by the names that its command line has: of shell scripts with
+// arguments, of YAML, and of JSON and TOML by their tables ("parallelism.tensor_parallel_degree").
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parsim::experiment {
+
+struct TrainerWord {
+  std::vector<std::string> values;  ///< none of a flag without a value
+  std::int64_t line = 0;
+};
+
+class TrainerWords {
+ public:
+  TrainerWords(std::string file, std::map<std::string, TrainerWord> words)
+      : file_(std::move(file)), words_(std::move(words)) {}
+
+  [[nodiscard]] bool has(std::string_view name) const;
+  /// A flag that is there, or set to anything but false, False, 0 and no.
+  [[nodiscard]] bool is_on(std::string_view name) const;
+  /// The first value. Throws InputError for a flag without one.
+  [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
+  /// Throws InputError unless it is a whole number of `least` or more.
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name,
+                                                    std::int64_t least = 1) const;
+  [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name) const;
+  [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
+  /// "file:line:name"
+  [[nodiscard]] std::string where(std::string_view name) const;
+  [[noreturn]] void refuse(std::string_view name, const std::string& accepted) const;
+  [[nodiscard]] const std::string& file() const { return file_; }
+
+ private:
+  [[nodiscard]] const TrainerWord* find(std::string_view name) const;
+
+  std::string file_;
+  std::map<std::string, TrainerWord> words_;
+};
+
+/// Of a script: "--name value …", quoted or not; comments and line ends with a backslash are left
+/// out. Of YAML: "name: value" and "--name: value" at any depth, lists in one line or one item a
+/// line. Names have dashes for underscores, and no dashes in front. A name given twice is that of
+/// the last time, as for the trainer.
+[[nodiscard]] TrainerWords read_words(std::string_view text, const std::string& file);
+/// Of JSON or TOML: names are those of the tables and keys, with a dot between. Throws InputError
+/// for broken syntax.
+[[nodiscard]] TrainerWords read_tables(std::string_view text, const std::string& file);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,149 @@
+// Files of trainers: read back as written, by hand, and refused by key.
+#include "experiment/trainer_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "experiment/experiment.hpp"
+#include "strategies/blocks.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+const std::string machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+const std::string gpt = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+
+LayoutFile read(const std::string& text, const std::string& file = "run.sh") {
+  Request request;
+  request.network = gpt;
+  request.cluster = machines;
+  const Experiment experiment(request);
+  return read_trainer_file(text, file, experiment.network, experiment.cluster);
+}
+
+std::string refusal(const std::string& text, const std::string& file = "run.sh") {
+  try {
+    (void)read(text, file);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "read";
+}
+
+/// The first blocks' layers of stages and their devices, as 0,1/2,3|4,5/6,7.
+std::string groups_of(const LayoutFile& file) {
+  std::string text;
+  for (const strategies::LayoutStage& stage : file.layout.stages) {
+    text += text.empty() ? "" : "|";
+    for (std::size_t g = 0; g < stage.groups.size(); ++g) {
+      text += g == 0 ? "" : "/";
+      for (std::size_t d = 0; d < stage.groups[g].size(); ++d) {
+        text += (d == 0 ? "" : ",") + std::to_string(stage.groups[g][d].index());
+      }
+    }
+  }
+  return text;
+}
+
+TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by hand") {
+  const std::string script =
+      "#!/bin/bash\n# --tensor-model-parallel-size 8\nARGS=(\n  --tensor-model-parallel-size 2\n"
+      "  --pipeline-model-parallel-size=2 --micro-batch-size '2' \\\n  --global-batch-size \\\n "
+      "16\n"
+      "  --use-distributed-optimizer --bf16 --recompute-activations\n)\n"
+      "torchrun --nproc-per-node 4 \"${ARGS[@]}\"\n";
+  const std::string yaml =
+      "ENV_VARS:\n  NCCL_ALGO: Ring\nMODEL_ARGS:\n  --tensor-model-parallel-size: 2 # two\n"
+      "  --pipeline-model-parallel-size: 2\n  --micro-batch-size: 2\n  --global-batch-size: 16\n"
+      "  --use-distributed-optimizer: true\n  --bf16: true\n  --recompute-activations: true\n"
+      "  --sequence-parallel: false\n";
+  for (const std::string& text : {script, yaml}) {
+    CHECK(is_trainer_file(text, "x"));
+    const LayoutFile file = read(text);
+    CHECK(groups_of(file) == "0,1/2,3|4,5/6,7");
+    CHECK(file.batch == 16);
+    CHECK(file.micro_batches == 4);  // 16 samples, two of each of two replicas at a time
+    CHECK(file.zero_stage == 1);
+    CHECK(file.recompute == strategies::Recompute::selective);
+    CHECK(file.precision == Precision::bf16);
+    CHECK(file.reduce_precision == Precision::fp32);
+    CHECK(file.optimizer == Optimizer::adam);
+    CHECK(file.sequence_parallel == false);
+  }
+}
+
+TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
+  const auto first_layers = [](const std::string& arguments) {
+    const LayoutFile file = read("x --tensor-model-parallel-size 1 " + arguments);
+    std::vector<std::size_t> first;
+    for (const auto& stage : file.layout.stages) first.push_back(stage.first);
+    return std::pair{first, file.layout.chunks};
+  };
+  Request request;
+  request.network = gpt;
+  request.cluster = machines;
+  const Experiment experiment(request);
+  const std::vector<std::size_t> block = strategies::first_layers_of_blocks(experiment.network);
+  // The embedding is tokens, table and positions, and goes with the first block unless it is alone.
+  const std::vector<std::int64_t> of_layer = strategies::blocks_of(experiment.network);
+  const auto embedding =
+      static_cast<std::size_t>(std::find(of_layer.begin(), of_layer.end(), 0) - of_layer.begin());
+  REQUIRE(embedding > 0);
+  const auto check = [&](const std::string& arguments, std::vector<std::size_t> expected,
+                         std::int32_t chunks) {
+    CAPTURE(arguments);
+    CHECK(first_layers(arguments) == std::pair{std::move(expected), chunks});
+  };
+  check("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*3L",
+        {0, block[5]}, 1);
+  check("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'E(tt|)*3,t,tL'",
+        {0, block[2], block[4], block[6]}, 2);
+  check("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'E|(tt|)*2t*4L'",
+        {0, embedding, block[2], block[4]}, 1);
+  check("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+        {0, block[2], block[4], block[6]}, 2);
+  check("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1",
+        {0, block[1], block[2], block[3], block[4], block[5], block[6], block[7]}, 4);
+  check("--pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 2", {0, block[6]}, 1);
+}
+
+TEST_CASE("trainer file: what a layout cannot say is refused by key") {
+  const std::string start = "x --tensor-model-parallel-size 2 ";
+  CHECK(
+      refusal(start + "--use-tp-pp-dp-mapping") ==
+      "run.sh:1:use-tp-pp-dp-mapping: a setting that parsim does not know; accepted: ranks in the "
+      "order tp-cp-ep-dp-pp");
+  CHECK(refusal(start + "--pipeline-model-parallel-size 3").find("6 GPUs of a replica") !=
+        std::string::npos);
+  CHECK(refusal(start + "--micro-batch-size many") ==
+        "run.sh:1:micro-batch-size: 'many'; accepted: a whole number of 1 or more");
+  CHECK(
+      refusal(start + "--micro-batch-size 1 --global-batch-size 6") ==
+      "run.sh:1:global-batch-size: 6 samples in micro-batches of 4 over all replicas; accepted: a "
+      "multiple");
+  CHECK(refusal(start + "--recompute-granularity full --recompute-method block") ==
+        "run.sh:1:recompute-method: 'block'; accepted: uniform");
+  CHECK(refusal("{\"train_batch_size\": 16, \"zero_optimization\": {\"stage\": 3, "
+                "\"offload_param\": {\"device\": \"cpu\"}}}",
+                "ds.json")
+            .find("offload_param.device: 'cpu'; accepted: none") != std::string::npos);
+  CHECK(refusal("{\"train_batch_size\": \"auto\"}", "ds.json") ==
+        "ds.json:1:train_batch_size: 'auto'; accepted: a whole number of 1 or more");
+  CHECK(
+      refusal("[parallelism]\npipeline_parallel_degree = 2\n"
+              "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
+              "t.toml") ==
+      "t.toml:3:parallelism.pipeline_parallel_schedule: 'ZBVZeroBubble'; accepted: GPipe, 1F1B or "
+      "Interleaved1F1B");
+  CHECK(refusal("hetero_process_meshes: [2, 1, 1, 2]\n", "f.yaml").find("of each mesh") !=
+        std::string::npos);
+  CHECK(!is_trainer_file("[[stages]]\nblocks = \"0-7\"\n", "layout.toml"));
+  CHECK(!is_trainer_file("{\"format\": \"parsim-plan\"}", "plan.json"));
+}
+
+}  // namespace
+}  // namespace parsim::experiment

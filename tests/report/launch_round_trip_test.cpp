@@ -1,0 +1,103 @@
+// Launch files are read back as the plan that they were written for.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
+#include "experiment/trainer_file.hpp"
+#include "report/launch.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/program.hpp"
+
+namespace parsim::report {
+namespace {
+
+const std::string machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+const std::string gpt = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+
+/// Degrees whose product is eight, and what goes with them.
+experiment::Request drawn(std::mt19937_64& random) {
+  const auto one_of = [&](auto... values) {
+    const std::vector<std::common_type_t<decltype(values)...>> all{values...};
+    return all[random() % all.size()];
+  };
+  experiment::Request request;
+  request.network = gpt;
+  request.cluster = machines;
+  request.batch = 32;
+  request.precision = one_of(Precision::bf16, Precision::fp32, Precision::fp16);
+  request.reduce_precision =
+      request.precision == Precision::bf16 && random() % 2 == 0 ? Precision::bf16 : Precision::fp32;
+  request.optimizer = one_of(Optimizer::adam, Optimizer::adam, Optimizer::sgd);
+  request.tensor_parallel = one_of(1, 2, 4);
+  request.context_parallel = *request.tensor_parallel < 4 && random() % 4 == 0 ? 2 : 1;
+  const std::int32_t left = 8 / (*request.tensor_parallel * *request.context_parallel);
+  request.pipeline_parallel = left > 1 ? one_of(1, 2) : 1;
+  request.data_parallel = left / *request.pipeline_parallel;
+  request.micro_batches = one_of(1, 2, 4);
+  request.sequence_parallel = *request.tensor_parallel > 1 && random() % 2 == 0;
+  request.zero_stage = one_of(0, 1, 2, 3);
+  if (*request.pipeline_parallel > 1 && random() % 3 == 0) {
+    request.virtual_pipeline = 2;
+    request.micro_batches = 4;
+  }
+  request.recompute =
+      one_of(strategies::Recompute::none, strategies::Recompute::full, strategies::Recompute::op);
+  return request;
+}
+
+TEST_CASE("launch: what was written is read back as the same step") {
+  std::mt19937_64 random(20261125);
+  const int count = testing::long_tests() ? 300 : 40;
+  std::vector<int> carried(spellings_of<Trainer>().size(), 0);
+  for (int i = 0; i < count; ++i) {
+    const experiment::Request request = drawn(random);
+    const experiment::Experiment experiment(request);
+    Plan plan;
+    try {
+      plan = make_plan(experiment, strategies::strategy("tensor", "test")).plan;
+    } catch (const InputError&) {
+      continue;
+    }
+    for (const Trainer trainer : trainers_of(experiment.network, experiment.cluster, plan)) {
+      // Neither is in DeepSpeed's file: the script decides.
+      if (trainer == Trainer::deepspeed && (request.recompute != strategies::Recompute::none ||
+                                            request.optimizer != Optimizer::adam)) {
+        continue;
+      }
+      // Of one replica there is nothing to shard, so that torchtitan's file has no word for it; the
+      // plan shards what tensor-parallel groups hold in common.
+      if (trainer == Trainer::torchtitan && request.data_parallel == 1 && request.zero_stage > 0) {
+        continue;
+      }
+      CAPTURE(i);
+      CAPTURE(to_text(trainer));
+      const testing::TemporaryFolder folder;
+      std::filesystem::create_directories(folder.path("conf/train"));
+      for (const LaunchFile& file :
+           launch_files(trainer, experiment.network, experiment.cluster, plan).files) {
+        folder.write(file.name, file.text);
+      }
+      experiment::Request again;
+      again.network = request.network;
+      again.cluster = request.cluster;
+      again.layout_file = experiment::trainer_file_in(folder.folder());
+      const experiment::Experiment read_back(again);
+      const Plan same = make_plan(read_back, experiment::layout_strategy()).plan;
+      CHECK(run_plan(read_back, {same, {}, {}}).result.step_time.count() ==
+            doctest::Approx(run_plan(experiment, {plan, {}, {}}).result.step_time.count())
+                .epsilon(1e-9));
+      ++carried[static_cast<std::size_t>(trainer)];
+    }
+  }
+  for (const int number : carried) CHECK(number >= count / 20);
+}
+
+}  // namespace
+}  // namespace parsim::report
