@@ -28,7 +28,8 @@ struct PriceCache::State {
       : pricer(input),
         store(input.network, input.cluster, &pricer),
         unpriced(input.network, input.cluster, nullptr, false),
-        layouts(unpriced) {}
+        units(input.cluster, &input.cost),
+        layouts(unpriced, input.folds ? &units : nullptr) {}
 
   /// Number of an equal value among those seen before.
   template <class Value>
@@ -47,6 +48,7 @@ struct PriceCache::State {
             static_cast<std::int32_t>(plan.batch >> 32),
             schedule.micro_batches,
             schedule.blocking_sends ? 1 : 0,
+            parts.units == nullptr ? -1 : parts.units->number,
             number(rank_lists, schedule.rank_lists),
             number(buckets, plan.buckets)};
     key.insert(key.end(), parts.numbers.begin(), parts.numbers.end());
@@ -59,6 +61,7 @@ struct PriceCache::State {
 
   Pricer pricer;
   FragmentStore store, unpriced;
+  UnitFinder units;
   PlanFragments layouts;                       ///< of `unpriced`
   std::int64_t forgotten = 0;                  ///< by the store when the first of `steps` was added
   std::unordered_map<Key, Known, Hash> steps;  ///< looked up only
@@ -82,11 +85,12 @@ struct Estimator::State {
         sharing(link_sharing),
         poll(input.poll),
         timer(input.cluster, sharing),
-        walk(prices.store, timer) {
+        walk(prices.store, timer, input.folds ? &prices.units : nullptr) {
     const StepInput& of = prices.pricer.input;
     ensure(&of.network == &input.network && &of.cluster == &input.cluster &&
                &of.cost == &input.cost && of.precision == input.precision &&
-               of.reduce_precision == input.reduce_precision && of.optimizer == input.optimizer,
+               of.reduce_precision == input.reduce_precision && of.optimizer == input.optimizer &&
+               of.folds == input.folds,
            "estimators share the prices of one input");
   }
   std::unique_ptr<PriceCache> own;

@@ -32,6 +32,8 @@ struct StepInput {
   PriceCache* prices = nullptr;  ///< of this very input, to share with other estimators
   /// Called before each estimate; throws when the plan is no longer wanted. May be empty.
   std::function<void()> poll{};
+  /// Of replicas that are alike only one is priced; the step is the same. False: all of them are.
+  bool folds = true;
 };
 
 /// Prices that the estimators of one search share: of layers, of tensors with their readers, of

@@ -1,6 +1,7 @@
 // The fragments that sum: partial results of a layer, and gradients of parameters.
 #include <algorithm>
 
+#include "lowering/alike_units.hpp"
 #include "lowering/fragments.hpp"
 
 namespace parsim::lowering {
@@ -56,21 +57,60 @@ std::vector<FanOut::PartsSum> Fragments::make_parts_sums(const LayerFragment& ho
   return sums;
 }
 
-const std::vector<SumFragment>& Fragments::sums(const std::vector<ParameterId>& bucket,
-                                                const std::vector<std::int32_t>& numbers) {
-  Key key;
+const std::vector<SumFragment>* Fragments::sums(const std::vector<ParameterId>& bucket,
+                                                const std::vector<std::int32_t>& numbers,
+                                                const AlikeUnits* units) {
+  Key key{units == nullptr ? -1 : units->number};
   for (const ParameterId id : bucket) {
     key.push_back(id.value);
     for (const LayerId user : structure_.users[id.index()]) key.push_back(numbers[user.index()]);
   }
-  const auto found = sums_.find(key);
-  if (found != sums_.end()) return found->second;
-  count_made();
-  return sums_.emplace(std::move(key), make_sums(bucket, numbers)).first->second;
+  auto found = sums_.find(key);
+  if (found == sums_.end()) {
+    count_made();
+    found = sums_.emplace(std::move(key), make_sums(bucket, numbers, units)).first;
+  }
+  return found->second ? &*found->second : nullptr;
 }
 
-std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bucket,
-                                              const std::vector<std::int32_t>& numbers) {
+namespace {
+
+/// Leaves the first unit's devices in a group of all units. False if others have other shares.
+bool reduce(SyncGroup& group, const AlikeUnits& units) {
+  if (group.served() || !group.mirrors.empty()) return false;
+  const SyncGroup whole = group;
+  const auto elsewhere = [&](DeviceId device) { return units.unit_of[device.index()] != 0; };
+  std::erase_if(group.devices, elsewhere);
+  if (whole.zero_stage == 0) return true;
+  for (const DeviceId device : whole.devices) {
+    const auto position = static_cast<std::size_t>(units.position_of[device.index()]);
+    if (whole.shard_of(device) != whole.shard_of(units.devices[0][position])) return false;
+  }
+  group.seats.clear();
+  for (const DeviceId device : group.devices)
+    group.seats.push_back(whole.seats[whole.index_of(device)]);
+  if (!whole.summed_twice) {
+    std::erase_if(group.zero_groups[0], elsewhere);
+    return true;
+  }
+  std::vector<std::size_t> kept(whole.zero_groups.size());
+  group.zero_groups.clear();
+  for (std::size_t g = 0; g < whole.zero_groups.size(); ++g) {
+    const std::vector<DeviceId>& members = whole.zero_groups[g];
+    const auto others = std::count_if(members.begin(), members.end(), elsewhere);
+    if (others != 0 && others != std::ssize(members)) return false;  // within no unit
+    kept[g] = group.zero_groups.size();
+    if (others == 0) group.zero_groups.push_back(members);
+  }
+  for (SyncGroup::Seat& seat : group.seats) seat.zero_group = kept[seat.zero_group];
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::vector<SumFragment>> Fragments::make_sums(
+    const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
+    const AlikeUnits* units) {
   std::vector<SumFragment> all;
   for (SyncGroup& group : bucket_groups(
            network_, cluster_, bucket, structure_.users,
@@ -79,8 +119,11 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
            },
            [&](LayerId user) -> const LayerPlan& {
              return layer(user, numbers[user.index()]).plan;
-           })) {
-    SumFragment sum;
+           },
+           units)) {
+    SumFragment& sum = all.emplace_back();
+    const SyncGroup whole = group;
+    if (units != nullptr && !reduce(group, *units)) return std::nullopt;
     sum.holders = group.devices;
     sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
     for (const DeviceId mirror : group.mirrors) {
@@ -91,23 +134,20 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
                                       ? std::size_t{0}
                                       : static_cast<std::size_t>(near - group.devices.begin()));
     }
-    for (const DeviceId device : sum.holders) {
-      std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
-      for (const LayerId user : group.layers) {
-        const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
-        for (std::size_t c = 0; c < cells.size(); ++c) {
-          if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
-        }
-      }
+    std::map<DeviceId, std::vector<SumFragment::AwaitedKernel>> kernels;
+    for (const LayerId user : group.layers) {
+      const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
+      for (std::size_t c = 0; c < cells.size(); ++c)
+        kernels[cells[c]].push_back({user, static_cast<std::int32_t>(c)});
     }
+    for (const DeviceId device : sum.holders) sum.kernels.push_back(std::move(kernels[device]));
     sum.group = std::move(group);
-    if (pricer_ != nullptr) price(sum);
-    all.push_back(std::move(sum));
+    if (pricer_ != nullptr && !price(sum, whole, units)) return std::nullopt;
   }
   return all;
 }
 
-void Fragments::price(SumFragment& sum) {
+bool Fragments::price(SumFragment& sum, const SyncGroup& whole, const AlikeUnits* units) {
   const SyncGroup& group = sum.group;
   const StepInput& input = pricer_->input;
   CommunicationPricer& communications = pricer_->communications;
@@ -131,19 +171,29 @@ void Fragments::price(SumFragment& sum) {
     for (const DeviceId device : sum.holders)
       sum.pulls.push_back(communications.transfer(group.sync.server, device, weights));
     sum.updates.push_back(update(group.sync.server, elements));
-    return;
+    return true;
   }
+  bool alike = true;
+  const auto ring = [&](CollectiveKind kind, const std::vector<DeviceId>& members, Bytes payload) {
+    PricedCommunication price = communications.ring(kind, members, payload);
+    if (units != nullptr) alike = units->reduce(price) && alike;
+    return price;
+  };
   const bool sharded = group.zero_stage > 0;
-  if (!sharded) {
-    sum.sums = {communications.ring(CollectiveKind::all_reduce, group.devices, gradients)};
+  if (!sharded) sum.sums = {ring(CollectiveKind::all_reduce, whole.devices, gradients)};
+  // ZeRO groups are within units, or one of all of them.
+  for (const std::vector<DeviceId>& members :
+       whole.summed_twice ? group.zero_groups : whole.zero_groups) {
+    const auto within = [&](CollectiveKind kind, Bytes payload) {
+      return whole.summed_twice ? communications.ring(kind, members, payload)
+                                : ring(kind, members, payload);
+    };
+    sum.sums.push_back(within(CollectiveKind::reduce_scatter, gradients));
+    sum.gathers.push_back(within(CollectiveKind::all_gather, weights));
   }
-  for (const std::vector<DeviceId>& members : group.zero_groups) {
-    sum.sums.push_back(communications.ring(CollectiveKind::reduce_scatter, members, gradients));
-    sum.gathers.push_back(communications.ring(CollectiveKind::all_gather, members, weights));
-  }
-  for (std::size_t rank = 0; group.zero_groups.size() > 1 && rank < group.shards.size(); ++rank) {
-    sum.replica_sums.push_back(communications.ring(
-        CollectiveKind::all_reduce, group.holders_of(rank), Bytes{group.shards[rank] * gradient}));
+  for (std::size_t rank = 0; whole.summed_twice && rank < group.shards.size(); ++rank) {
+    sum.replica_sums.push_back(ring(CollectiveKind::all_reduce, whole.holders_of(rank),
+                                    Bytes{group.shards[rank] * gradient}));
   }
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     sum.to_mirror.push_back(
@@ -154,6 +204,7 @@ void Fragments::price(SumFragment& sum) {
     sum.updates.push_back(update(sum.holders[d], part));
     sum.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
   }
+  return alike;
 }
 
 }  // namespace parsim::lowering

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -171,8 +172,11 @@ class Fragments {
   }
   /// `numbers` by layer, as above. References stay valid.
   const FanOut& fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
-  const std::vector<SumFragment>& sums(const std::vector<ParameterId>& bucket,
-                                       const std::vector<std::int32_t>& numbers);
+  /// Of all units unless `units` is null, as the first one sees them, whose layers `numbers` are.
+  /// Null if the units do not sum alike.
+  const std::vector<SumFragment>* sums(const std::vector<ParameterId>& bucket,
+                                       const std::vector<std::int32_t>& numbers,
+                                       const AlikeUnits* units);
   /// Cells in all that is remembered: a measure of its size.
   [[nodiscard]] std::size_t cells_kept() const { return cells_kept_; }
 
@@ -201,9 +205,11 @@ class Fragments {
                     const GradientReturn& back, const LayerFragment& home,
                     const std::map<DeviceId, std::vector<std::int32_t>>& senders,
                     const std::vector<std::int32_t>& additions);
-  [[nodiscard]] std::vector<SumFragment> make_sums(const std::vector<ParameterId>& bucket,
-                                                   const std::vector<std::int32_t>& numbers);
-  void price(SumFragment& sum);
+  [[nodiscard]] std::optional<std::vector<SumFragment>> make_sums(
+      const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
+      const AlikeUnits* units);
+  /// `whole`: the group with the devices of all units.
+  [[nodiscard]] bool price(SumFragment& sum, const SyncGroup& whole, const AlikeUnits* units);
   [[nodiscard]] PricedCommunication priced(const Movement& movement);
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
   /// Seconds of work on a device that touches `factor` times the elements of a region.
@@ -223,7 +229,8 @@ class Fragments {
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only
   std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;       ///< looked up only
-  std::unordered_map<Key, std::vector<SumFragment>, Hash> sums_;      ///< looked up only
+  /// Looked up only; nothing where units do not sum alike.
+  std::unordered_map<Key, std::optional<std::vector<SumFragment>>, Hash> sums_;
 };
 
 }  // namespace parsim::lowering

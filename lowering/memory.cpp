@@ -225,7 +225,8 @@ void Accounting::states() {
       if (!served || device == group.sync.server) {
         use.optimizer_state += Bytes{share * states};
       }
-      if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * travelling);
+      if (std::max(holders.size(), group.summing) > 1 && !lets_go)
+        buckets[device.index()].push_back(elements * travelling);
     }
   }
   // A single bucket of all gradients is summed in place if its precision does not change, also
@@ -349,6 +350,14 @@ std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster
   return memory_use(parts);
 }
 
-std::vector<MemoryUse> memory_use(const PlanFragments& parts) { return Accounting(parts).run(); }
+std::vector<MemoryUse> memory_use(const PlanFragments& parts) {
+  std::vector<MemoryUse> uses = Accounting(parts).run();
+  for (std::size_t u = 1; parts.units != nullptr && u < parts.units->count(); ++u) {
+    const std::vector<DeviceId>& first = parts.units->devices[0];
+    for (std::size_t p = 0; p < first.size(); ++p)
+      uses[parts.units->devices[u][p].index()] = uses[first[p].index()];
+  }
+  return uses;
+}
 
 }  // namespace parsim::lowering

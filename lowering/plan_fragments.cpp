@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/errors.hpp"
 #include "lowering/issue_order.hpp"
 
 namespace parsim::lowering {
@@ -27,6 +28,13 @@ Fragments& FragmentStore::of(std::int64_t samples) {
 }
 
 void PlanFragments::find_layers(const Plan& wanted) {
+  wanted_ = &wanted;
+  const bool folds = finder_ != nullptr && finder_->fold(wanted, folded_);
+  units = folds ? folded_.units : nullptr;
+  use(folds ? folded_.plan : wanted);
+}
+
+void PlanFragments::use(const Plan& wanted) {
   plan = &wanted;
   const std::size_t count = wanted.layers.size();
   const std::int64_t samples = wanted.batch / wanted.schedule.micro_batches;
@@ -86,6 +94,18 @@ void PlanFragments::find_order() {
 }
 
 void PlanFragments::find_rest() {
+  if (units != nullptr) {
+    try {
+      if (find_rest_of_plan()) return;
+    } catch (const InputError&) {  // refused again below, for all devices
+    }
+    units = nullptr;
+    use(*wanted_);
+  }
+  ensure(find_rest_of_plan(), "all devices of a plan make up its sums");
+}
+
+bool PlanFragments::find_rest_of_plan() {
   const std::int64_t samples = std::exchange(previous_samples_, -1);
   find_order();
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -93,7 +113,8 @@ void PlanFragments::find_rest() {
       fans[l] = &fragments_->fan_out(LayerId{l}, numbers);
     }
   }
-  if (buckets_.empty() || plan->buckets != previous_.buckets) {
+  const bool other_units = std::exchange(previous_units_, units) != units;
+  if (buckets_.empty() || other_units || plan->buckets != previous_.buckets) {
     buckets_ = bucket_order(network, *plan);
     previous_.buckets = plan->buckets;
     sums_of_bucket_.assign(buckets_.size(), nullptr);
@@ -107,13 +128,19 @@ void PlanFragments::find_rest() {
     };
     if (sums_of_bucket_[b] == nullptr ||
         std::any_of(buckets_[b].begin(), buckets_[b].end(), touched)) {
-      sums_of_bucket_[b] = &fragments_->sums(buckets_[b], numbers);
+      sums_of_bucket_[b] = fragments_->sums(buckets_[b], numbers, units);
+      if (sums_of_bucket_[b] == nullptr) {
+        buckets_.clear();
+        finder_->refuse();
+        return false;
+      }
     }
     for (const SumFragment& sum : *sums_of_bucket_[b]) sums.push_back(&sum);
   }
   changed_.assign(layers.size(), false);
   stale_.assign(layers.size(), false);
   previous_samples_ = samples;
+  return true;
 }
 
 }  // namespace parsim::lowering

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "lowering/alike_units.hpp"
 #include "lowering/fragments.hpp"
 #include "lowering/recompute.hpp"
 
@@ -44,11 +45,14 @@ class FragmentStore {
 
 /// The fragments of a plan, found again where the plan before had others.
 struct PlanFragments {
-  explicit PlanFragments(FragmentStore& store)
+  /// finder   null: of all devices. Else of one unit, where a plan has several that are alike; its
+  ///          sums of gradients are those of all units.
+  explicit PlanFragments(FragmentStore& store, UnitFinder* finder = nullptr)
       : network(store.network()),
         cluster(store.cluster()),
         structure(store.structure()),
-        store_(store) {}
+        store_(store),
+        finder_(finder) {}
   /// The plan must outlive what is done with the fragments.
   void find(const Plan& wanted) {
     find_layers(wanted);
@@ -62,7 +66,8 @@ struct PlanFragments {
   const Network& network;
   const Cluster& cluster;
   const Structure& structure;
-  const Plan* plan = nullptr;
+  const Plan* plan = nullptr;  ///< whose fragments these are: of a unit, if there are several
+  const AlikeUnits* units = nullptr;          ///< null: the plan is the wanted one
   std::vector<std::vector<Slot>> rounds;      ///< see issue_order
   std::vector<std::vector<LayerId>> members;  ///< of a stage
   std::vector<bool> dropped;
@@ -79,15 +84,21 @@ struct PlanFragments {
   }
 
  private:
+  void use(const Plan& of);
   void find_order();
+  [[nodiscard]] bool find_rest_of_plan();
 
   FragmentStore& store_;
+  UnitFinder* finder_;
+  UnitFinder::Folded folded_;
+  const Plan* wanted_ = nullptr;
   std::int64_t forgotten_ = 0;          ///< by the store when the tables were filled
   Fragments* fragments_ = nullptr;      ///< of this size of micro-batch
   Plan previous_;                       ///< what the tables above belong to
   std::int64_t previous_samples_ = -1;  ///< of its micro-batches
   std::vector<bool> changed_, stale_;   ///< layers whose sums, whose readers are to be found again
   std::vector<std::vector<ParameterId>> buckets_;
+  const AlikeUnits* previous_units_ = nullptr;
   std::vector<const std::vector<SumFragment>*> sums_of_bucket_;
 };
 

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/errors.hpp"
+#include "lowering/alike_units.hpp"
 
 namespace parsim::lowering {
 
@@ -197,6 +198,7 @@ void shard_states(const Network& network, const Cluster& cluster, const ZeroGrou
     group.shards.clear();
     return;
   }
+  group.summed_twice = group.zero_groups.size() > 1;
   group.seats.resize(group.devices.size());
   for (std::size_t g = 0; g < group.zero_groups.size(); ++g) {
     for (std::size_t rank = 0; rank < group.zero_groups[g].size(); ++rank)
@@ -308,7 +310,8 @@ std::vector<SyncGroup> bucket_groups(const Network& network, const Cluster& clus
                                      std::span<const ParameterId> bucket,
                                      const std::vector<std::vector<LayerId>>& users,
                                      const std::function<std::span<const Cell>(LayerId)>& cells_of,
-                                     const std::function<const LayerPlan&(LayerId)>& plan_of) {
+                                     const std::function<const LayerPlan&(LayerId)>& plan_of,
+                                     const AlikeUnits* units) {
   std::vector<SyncGroup> groups;
   using States = std::tuple<std::int32_t, std::vector<std::int64_t>, std::int32_t, bool>;
   std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States>,
@@ -328,7 +331,8 @@ std::vector<SyncGroup> bucket_groups(const Network& network, const Cluster& clus
       const auto [at, fresh] = index.try_emplace(
           {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
       if (fresh) {
-        groups.push_back({devices, mirrors, sync, zero.stage, {}, {}, zero.shares, {}, {}});
+        groups.push_back(
+            {devices, mirrors, 0, sync, zero.stage, {}, false, {}, zero.shares, {}, {}});
         shared_by.push_back(zero.group);
       }
       SyncGroup& group = groups[at->second];
@@ -340,6 +344,8 @@ std::vector<SyncGroup> bucket_groups(const Network& network, const Cluster& clus
     std::vector<LayerId>& layers = groups[g].layers;
     std::sort(layers.begin(), layers.end());
     layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
+    if (units != nullptr) groups[g].devices = units->everywhere(groups[g].devices);
+    groups[g].summing = groups[g].devices.size();
     shard_states(network, cluster, shared_by[g], groups[g]);
   }
   return groups;

@@ -15,6 +15,8 @@
 
 namespace parsim::lowering {
 
+struct AlikeUnits;
+
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {
   std::vector<DeviceId> devices;  ///< ascending; one device: nothing to sum
@@ -22,12 +24,14 @@ struct SyncGroup {
   /// server, which sends them the new weights, or where groups of different size share the layer,
   /// so that only the first replica has all contributions. They get its sum.
   std::vector<DeviceId> mirrors;
+  std::size_t summing = 0;  ///< devices that sum: more than `devices` of one unit of AlikeUnits
   Sync sync;
   std::int32_t zero_stage =
       0;  ///< sharded among the devices: 1 optimizer states, 2 also gradients, 3 also weights
   /// If something is split: the groups that split it, each ascending and of as many devices, in
   /// the order of their first ones. The groups' sums are summed by all that hold the same share.
   std::vector<std::vector<DeviceId>> zero_groups;
+  bool summed_twice = false;  ///< within several ZeRO groups, then over them
   /// By device: its group, and which of that group's shares it has.
   struct Seat {
     std::size_t zero_group = 0, rank = 0;
@@ -75,12 +79,13 @@ struct ZeroGroupRefusal {
                                                                  const Plan& plan);
 
 /// The groups of one bucket. `users` as above; `cells_of` and `plan_of` return a layer's cells and
-/// plan. Throws as sync_groups does.
+/// plan, of the first of `units` unless that is null; the groups are those of all units. Throws as
+/// sync_groups does.
 [[nodiscard]] std::vector<SyncGroup> bucket_groups(
     const Network& network, const Cluster& cluster, std::span<const ParameterId> bucket,
     const std::vector<std::vector<LayerId>>& users,
     const std::function<std::span<const Cell>(LayerId)>& cells_of,
-    const std::function<const LayerPlan&(LayerId)>& plan_of);
+    const std::function<const LayerPlan&(LayerId)>& plan_of, const AlikeUnits* units = nullptr);
 
 /// The groups of a plan in the order of its buckets, then by parameter. Weights that layers of
 /// several stages use are not split. Different devices may hold

@@ -31,7 +31,9 @@ class Walk {
   using When = typename Sink::When;
   using After = typename Sink::After;
 
-  Walk(FragmentStore& store, Sink& sink) : parts_(store), sink_(sink) {}
+  /// finder   as for PlanFragments
+  Walk(FragmentStore& store, Sink& sink, UnitFinder* finder = nullptr)
+      : parts_(store, finder), sink_(sink) {}
 
   [[nodiscard]] PlanFragments& parts() { return parts_; }
   /// Issues the operations of a step of the plan whose layers were found. Throws InputError for a

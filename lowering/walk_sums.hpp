@@ -222,7 +222,7 @@ void Walk<Sink>::sum(std::size_t s) {
     if (!busy) server_return(s);
     return;
   }
-  if (devices == 1) {
+  if (group.summing == 1) {
     state.summed = {last[0]};
   } else if (state.zero_stage == 0) {
     After after = Sink::nothing();
@@ -257,7 +257,7 @@ void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
   state.summed = state.scattered;
   ++state.sums;
   const bool more = adds_shares(s) && state.sums < parts_.plan->schedule.micro_batches;
-  if (more || group.zero_groups.size() == 1) return;
+  if (more || !group.summed_twice) return;
   for (std::size_t rank = 0; rank < group.shards.size(); ++rank) {
     if (group.shards[rank] == 0) continue;
     const std::vector<DeviceId> holders = group.holders_of(rank);
@@ -296,12 +296,13 @@ void Walk<Sink>::finish() {
     // What one device has alone is summed by kernels, which its stream puts before the update.
     const SumFragment& fragment = *parts_.sums[s];
     const std::vector<Op>& summed = sum_states_[s].summed;
-    if (fragment.group.served() || fragment.holders.size() < 2 || summed.empty()) continue;
     const SyncGroup& group = fragment.group;
+    const bool alone = group.summing + group.mirrors.size() < 2;
+    if (group.served() || alone || summed.empty()) continue;
     for (std::size_t d = 0; d < fragment.holders.size(); ++d) {
       const auto at =
           last_sum.try_emplace(fragment.holders[d], std::array{Sink::never, Sink::never});
-      const bool twice = group.zero_groups.size() > 1 && group.shards[group.seats[d].rank] > 0;
+      const bool twice = group.summed_twice && group.shards[group.seats[d].rank] > 0;
       Op& last = at.first->second[twice ? 1 : 0];
       last = Sink::later(last, summed[d]);
     }

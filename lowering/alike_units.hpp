@@ -1,0 +1,89 @@
+// Equal replicas of a plan: searches price one of them. Private to lowering/.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/plan.hpp"
+#include "core/routes.hpp"
+#include "lowering/communication.hpp"
+
+namespace parsim::lowering {
+
+/// Units of devices that do the same at the same time, each for its own samples: one or several
+/// replicas. Only sums of gradients pass from one to another, and all of them take part in these.
+///
+/// The devices of two units at the same position are alike, and ways between the devices of a unit
+/// cross the same hops in the same order as in another unit, but no hop of another unit.
+struct AlikeUnits {
+  std::int32_t number = 0;                     ///< among those of one finder
+  std::vector<std::vector<DeviceId>> devices;  ///< by unit, by position; ascending in each unit
+  std::vector<std::int32_t> unit_of;           ///< by device; -1: none
+  std::vector<std::int32_t> position_of;       ///< by device
+  std::vector<std::int32_t> hop_unit;          ///< by hop; -1: no way within a unit crosses it
+  std::vector<std::uint32_t> hop_origin;       ///< by hop of a unit: the one in the first unit
+
+  [[nodiscard]] std::size_t count() const { return devices.size(); }
+  /// The device of each unit at the position of one of the first unit's, for all of a list;
+  /// ascending.
+  [[nodiscard]] std::vector<DeviceId> everywhere(const std::vector<DeviceId>& of_first) const;
+  /// What a communication among devices of all units occupies, as the first unit sees it: its
+  /// devices' queues, and the hops that are its own or no unit's. False if units' hops are loaded
+  /// differently.
+  [[nodiscard]] bool reduce(PricedCommunication& communication) const;
+};
+
+/// Finds the units of plans for one cluster and cost model, which must outlive it.
+class UnitFinder {
+ public:
+  /// cost   null: devices of one model are alike
+  UnitFinder(const Cluster& cluster, const CostModel* cost);
+  /// A plan's first unit as a plan for its samples, and how many there are.
+  struct Folded {
+    Plan plan;
+    const AlikeUnits* units = nullptr;
+  };
+  /// As many units as possible; false if the plan has none. `folded` keeps its memory.
+  [[nodiscard]] bool fold(const Plan& plan, Folded& folded);
+  /// The plan that was folded last has no units after all: they do not sum alike.
+  void refuse();
+
+ private:
+  /// A cut by sample with its devices.
+  struct List {
+    Cut cut;
+    std::vector<DeviceId> devices;
+  };
+  /// Which parts of each list the first unit has.
+  struct Recipe {
+    const AlikeUnits* units = nullptr;  ///< null: none
+    std::vector<std::vector<std::size_t>> kept;
+    bool whole_if_sharded = false;  ///< no units if states are sharded
+  };
+  using Key = std::vector<std::int64_t>;
+
+  [[nodiscard]] bool find_lists(const Plan& plan);
+  [[nodiscard]] Recipe recipe_of(const Plan& plan);
+  [[nodiscard]] std::optional<Recipe> in_units(std::int64_t count,
+                                               const std::vector<std::int64_t>& borders,
+                                               const Plan& plan);
+  [[nodiscard]] const AlikeUnits* units_of(std::vector<std::vector<DeviceId>> devices);
+  [[nodiscard]] bool find_hops(AlikeUnits& units);
+  [[nodiscard]] bool alike(DeviceId a, DeviceId b) const;
+
+  const Cluster& cluster_;
+  const CostModel* cost_;
+  Routes routes_;
+  std::vector<List> lists_;           ///< of the last plan
+  std::vector<std::size_t> list_of_;  ///< by layer
+  std::map<Key, Recipe> recipes_;
+  Recipe* last_ = nullptr;
+  bool last_shards_ = false;
+  std::map<std::vector<std::vector<DeviceId>>, std::unique_ptr<AlikeUnits>> known_;  ///< null: none
+};
+
+}  // namespace parsim::lowering

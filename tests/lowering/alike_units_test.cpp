@@ -1,0 +1,181 @@
+// Pricing one of several equal replicas gives the numbers of pricing all of them, to the last bit.
+#include "lowering/alike_units.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/timeline.hpp"
+#include "lowering/lower.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/tensor/arrangement.hpp"
+#include "strategies/tensor/degrees.hpp"
+#include "tests/support/list_scheduler.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/tiny_networks.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using strategies::tensor::Arranging;
+using strategies::tensor::ParallelDegrees;
+
+constexpr std::int64_t batch = 32;
+
+/// Plans of the tensor strategy's degrees with random options; some with samples that are shared
+/// unevenly.
+class RandomPlans {
+ public:
+  RandomPlans(const World& world, std::uint64_t seed) : world_(world), random_(seed) {}
+
+  Plan next() {
+    strategies::StrategyInput input = world_.input(batch);
+    input.sequence_parallel = chance(3);
+    input.schedule = static_cast<strategies::PipelineSchedule>(random_() % 3);
+    input.pipeline_sends = static_cast<strategies::PipelineSends>(random_() % 2);
+    input.bucket = Bytes{static_cast<std::int64_t>(random_() % 3) * 2000};
+    input.granularity = strategies::Granularity::layer;
+    const std::vector<DeviceId> devices = strategies::workers(input);
+    const std::vector<ParallelDegrees> all = strategies::tensor::every_degrees(input, devices);
+    ParallelDegrees degrees = all[random_() % all.size()];
+    for (int i = 0; i < 8 && degrees.data == 1; ++i) degrees = all[random_() % all.size()];
+    Arranging arranging(input);
+    strategies::tensor::Arrangement arrangement = arranging.arrange(
+        degrees, strategies::tensor::in_groups(input, devices, degrees.tensor, degrees.context));
+    if (chance(6) && arrangement.shares.size() > 1 && arrangement.shares[0] > 1) {
+      const std::size_t to = 1 + random_() % (arrangement.shares.size() - 1);
+      --arrangement.shares[0];
+      ++arrangement.shares[to];
+    }
+    Plan plan = arranging.plan_of(arrangement);
+    input.zero_stage = static_cast<std::int32_t>(random_() % 4);
+    input.zero_group.node = chance(3);
+    input.recompute = static_cast<strategies::Recompute>(random_() % 6);
+    plan = strategies::with_memory_options(input, std::move(plan));
+    plan.schedule.blocking_sends = input.pipeline_sends == strategies::PipelineSends::blocking;
+    return plan;
+  }
+
+ private:
+  bool chance(std::uint64_t of) { return random_() % of == 0; }
+  const World& world_;
+  std::mt19937_64 random_;
+};
+
+std::vector<std::string> clusters() {
+  return {
+      "nodes:4x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s",
+      "nodes:2x4,device=p100-sxm2*4+v100-sxm2*4,intra=50GB/s,inter=10GB/s",
+      "nodes:8x2,device=p100-sxm2*8+v100-sxm2*8,intra=20GB/s,inter=1GB/s",
+      "star:8,device=p100-sxm2,rate=10GB/s,latency=1us",
+      "star:12,device=p100-sxm2*4+v100-sxm2*8,rate=10GB/s,latency=1us",
+      "mixed-p100-v100",
+      "dgx-v100",
+  };
+}
+
+/// Whether every device needs as much of everything.
+bool same_memory(const std::vector<lowering::MemoryUse>& a,
+                 const std::vector<lowering::MemoryUse>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const lowering::MemoryUse& x, const lowering::MemoryUse& y) {
+                      return x.weights == y.weights && x.gradients == y.gradients &&
+                             x.optimizer_state == y.optimizer_state &&
+                             x.activations == y.activations && x.communication == y.communication;
+                    });
+}
+
+struct Compared {
+  std::size_t plans = 0, folded = 0, sharded = 0;
+};
+
+/// Estimates and memory with and without units; and the list schedule of all operations.
+void compare(const World& world, std::uint64_t seed, std::size_t count, Compared& compared) {
+  strategies::StrategyInput input = world.input(batch);
+  lowering::StepInput whole = input.step();
+  whole.folds = false;
+  lowering::PriceCache prices(input.step());
+  input.prices = &prices;
+  lowering::UnitFinder finder(world.cluster, world.cost.get());
+  lowering::UnitFinder::Folded unit;
+  RandomPlans plans(world, seed);
+  lowering::Estimator queued(input.step()), alone(input.step(), lowering::LinkSharing::ignored);
+  lowering::Estimator all_queued(whole), all_alone(whole, lowering::LinkSharing::ignored);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Plan plan = plans.next();
+    CAPTURE(world.network.name);
+    CAPTURE(world.cluster.name);
+    CAPTURE(seed);
+    CAPTURE(i);
+    ++compared.plans;
+    if (finder.fold(plan, unit)) {
+      ++compared.folded;
+      if (plan.layers[0].zero.stage > 0) ++compared.sharded;
+      CHECK(unit.units->count() > 1);
+    }
+    CHECK(queued.step_time(plan) == all_queued.step_time(plan));
+    CHECK(alone.step_time(plan) == all_alone.step_time(plan));
+    CHECK(same_memory(queued.memory(plan), all_queued.memory(plan)));
+    CHECK(
+        same_memory(prices.memory(plan), lowering::memory_use(world.network, world.cluster, plan)));
+    if (i % 4 != 0) continue;
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    if (dag.size() > 1500) continue;  // the schedule takes quadratic time
+    Seconds end{};
+    for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost)))
+      end = std::max(end, span.end);
+    CHECK(alone.step_time(plan).count() == doctest::Approx(end.count()).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("estimate: one of several equal replicas costs what all of them do, on random plans") {
+  Compared compared;
+  std::uint64_t seed = 1;
+  for (const std::string& cluster : clusters()) {
+    for (const Network& network : tiny_networks()) {
+      const World world(network, topologies::load_cluster(cluster, "test"));
+      compare(world, seed++, 8, compared);
+    }
+    const World world("gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128", cluster);
+    compare(world, seed++, 40, compared);
+  }
+  CHECK(compared.plans > 500);
+  CHECK(compared.folded > 200);
+  CHECK(compared.sharded > 100);
+}
+
+TEST_CASE("estimate: replicas of unequal devices, shares or links are no units") {
+  const auto count = [](const World& world, const Plan& plan) {
+    lowering::UnitFinder finder(world.cluster, world.cost.get());
+    lowering::UnitFinder::Folded unit;
+    return finder.fold(plan, unit) ? unit.units->count() : 1;
+  };
+  const World equal("lenet5", "nodes:4x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s");
+  Plan plan = strategies::plan_data(equal.input(batch));
+  CHECK(count(equal, plan) == 8);
+  // A pipeline over the machines: replicas side by side share the machines' cables.
+  strategies::StrategyInput input = equal.input(batch);
+  input.tensor_parallel = 1;
+  input.pipeline_parallel = 2;
+  input.data_parallel = 4;
+  input.micro_batches = 2;
+  CHECK(count(equal, strategies::plan_tensor(input)) == 2);
+  for (LayerPlan& layer : plan.layers) {
+    layer.cuts[0].sizes[0] -= 1;
+    layer.cuts[0].sizes[1] += 1;
+  }
+  CHECK(count(equal, plan) == 1);
+  const World mixed("lenet5", "nodes:4x2,device=p100-sxm2*4+v100-sxm2*4,intra=50GB/s,inter=10GB/s");
+  // Ways from the old devices of a unit to its new ones, used or not, leave the machines.
+  CHECK(count(mixed, strategies::plan_data(mixed.input(batch))) == 2);
+  const World odd("lenet5", "star:4,device=p100-sxm2*1+v100-sxm2*3,rate=10GB/s,latency=1us");
+  CHECK(count(odd, strategies::plan_data(odd.input(batch))) == 1);
+}
+
+}  // namespace
+}  // namespace parsim::testing
