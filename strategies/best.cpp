@@ -58,14 +58,21 @@ class Starts {
         memory_(input, estimator),
         known_(input.known.begin(), input.known.end()) {}
 
-  /// Of those that plan quickly, and `data` by speed; of the others if not.
+  /// Of those that plan quickly, and `data` by speed; of the others if not. Of many layers on many
+  /// devices the others are not asked, if some plan fits, but taken where the caller knows them:
+  /// they would take longer than all the rest, and their plans exchange too much there.
   void add_strategies(bool quick, std::vector<PricedPlan>& starts) {
+    constexpr std::size_t most = 20'000;  // layers x devices
+    const bool asks = quick || !useful(starts).fits() ||
+                      input_.network.layers.size() * workers(input_).size() <= most;
     constexpr std::array<std::string_view, 4> quick_ones{"data", "pipeline", "hybrid", "tensor"};
     StrategyInput asked = input_;
     for (const Strategy& row : all()) {
       const bool is_quick =
           std::find(quick_ones.begin(), quick_ones.end(), row.name) != quick_ones.end();
       if (row.plan == plan_best || is_quick != quick) continue;
+      const auto made = [&](const Plan& plan) { return plan.strategy == row.name; };
+      if (!asks && std::none_of(known_.begin(), known_.end(), made)) continue;
       asked.known = known_;  // hypergraph starts from them, too
       attempt(asked, row, row.name, starts);
     }
