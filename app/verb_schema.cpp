@@ -10,7 +10,9 @@
 #include "app/verbs.hpp"
 #include "core/json.hpp"
 #include "experiment/layout_file.hpp"
+#include "experiment/offers.hpp"
 #include "report/embedded.hpp"
+#include "report/purchases.hpp"
 #include "report/runs.hpp"
 #include "report/show.hpp"
 #include "report/validation.hpp"
@@ -30,8 +32,9 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 16> listed_schemas{
-    {{"calibrate", calibrate_schema},
+constexpr std::array<ListedSchema, 18> listed_schemas{
+    {{"buy", report::buy_schema},
+     {"calibrate", calibrate_schema},
      {"cluster-file", topologies::cluster_schema},
      {"collective", collective_schema},
      {"compare", report::compare_schema},
@@ -40,6 +43,7 @@ constexpr std::array<ListedSchema, 16> listed_schemas{
      {"layout-file", experiment::layout_schema},
      {"machine-file", machine_schema},
      {"measurements-file", measurements_schema},
+     {"offers-file", experiment::offers_schema},
      {"plan", report::plan_summary_schema},
      {"plan-file", plan_schema},
      {"profile-file", profile_schema},

@@ -60,6 +60,13 @@ std::span<const Verb> verbs() {
        {{"FILE", "a TOML or JSON file, see docs/sweep.md; with --merge its results", {}, true}},
        "parsim sweep sweep.toml -o results --jobs 2",
        run_sweep},
+      {"buy",
+       "find the machines to buy, rent or retire for a job",
+       {},
+       "parsim buy --budget 400k --power 20kW --years 4 --job experiment/examples/job.toml "
+       "--offers "
+       "experiment/examples/offers.toml",
+       run_buy},
       {"calibrate",
        "time the operations of networks on this machine",
        {},

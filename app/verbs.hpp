@@ -45,6 +45,7 @@ struct Verb {
 [[nodiscard]] Outcome run_collective(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_list(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_show(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_buy(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_sweep(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_validate(const experiment::Arguments& arguments);
 /// validate --hw

@@ -234,7 +234,11 @@ Experiment::Experiment(const Request& asked)
   const Machine* machine = profile           ? &profile->machine
                            : request.machine ? &*request.machine
                                              : nullptr;
-  if (machine != nullptr && (request.cluster.empty() || request.cluster == machine->cluster.name)) {
+  if (request.built_cluster) {
+    cluster = *request.built_cluster;
+    request.cluster = cluster.name;
+  } else if (machine != nullptr &&
+             (request.cluster.empty() || request.cluster == machine->cluster.name)) {
     cluster = machine->cluster;
     for (const std::string& text : request.overrides) apply_override(cluster, text);
     request.cluster = cluster.name;

@@ -147,7 +147,8 @@ constexpr Option table[] = {
      "bucket_bytes", member<&Request::bucket>},
     {"--shares", "", plan, cases, "how devices of unequal speed divide the batch",
      "shares", member<&Request::shares>, {.strategies = "data layout best"}},
-    {"--budget", "N", plan, cases, "plans that a search may evaluate",
+    {"--budget", "N", plan, "compare simulate plan explain validate calibrate buy",
+     "plans that a search may evaluate; of 'buy' the money to spend, as in 400k",
      "budget", member<&Request::budget>,
      {.strategies = "hybrid hypergraph best", .most = largest_budget}},
     {"--objective", "", plan, plans,
@@ -293,6 +294,12 @@ constexpr Option table[] = {
     {"--by", "COLUMN", sweep, "sweep", "what --top sorts by (default: step_time_s)"},
     {"--pareto", "COLUMN,COLUMN", sweep, "sweep",
      "with --merge: only rows that no other row beats in all of these columns"},
+
+    {"--job", "FILE", purchase, "buy", "the training run, TOML or JSON (docs/money.md)"},
+    {"--power", "POWER", purchase, "buy", "the most that machines draw which are kept or bought"},
+    {"--years", "X", purchase, "buy", "how long machines are used (default: 4)"},
+    {"--own", "NAME|CALL|FILE", purchase, "buy", "the cluster that is there, to keep or retire"},
+    {"--offers", "FILE", purchase, "buy", "machines with prices; experiment/examples/offers.toml is an example"},
 
     {"-o", "FILE", output, "plan calibrate rerun sweep",
      "write the plan or profile to this file; '-' is standard output, here and with other "

@@ -37,10 +37,11 @@ enum class OptionGroup : std::uint8_t {
   collective,
   validation,
   sweep,
+  purchase,
   output,
   paper,
 };
-constexpr std::array<std::string_view, 11> spellings(OptionGroup) {
+constexpr std::array<std::string_view, 12> spellings(OptionGroup) {
   return {"Question",
           "Plan",
           "Memory",
@@ -50,6 +51,7 @@ constexpr std::array<std::string_view, 11> spellings(OptionGroup) {
           "Collective",
           "Validation",
           "Sweep",
+          "Purchase",
           "Output",
           "Reproduction of papers"};
 }

@@ -56,7 +56,7 @@ struct Request : strategies::StrategyOptions {
   std::vector<std::string> strategies;  ///< of the table, aliases resolved; empty: all
   std::map<std::string, std::int32_t> zero_of_alias;  ///< by strategy, unless --zero is given
   std::vector<std::string> notes;                     ///< on what the user wrote
-  std::string plan_or_trainer_file, layout_file;  ///< of --plan and --layout
+  std::string plan_or_trainer_file, layout_file;      ///< of --plan and --layout
   std::optional<std::int64_t> batch;
   std::string scaling;  ///< "1,2,4"
   std::string server;
@@ -79,6 +79,7 @@ struct Request : strategies::StrategyOptions {
   bool wide = false;  ///< all columns for people, too
   // Not options:
   std::string plan_file;  ///< of --plan, if it is no trainer's, which becomes `layout_file`
+  std::optional<Cluster> built_cluster;   ///< stands in for --cluster
   std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
   std::vector<FittedStep> fitted;         ///< what --calibrate-with fits
   std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster

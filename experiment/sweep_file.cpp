@@ -413,7 +413,10 @@ Arguments Sweep::arguments(const SweepPoint& point) const {
 }
 
 Sweep read_sweep(std::string_view text, const std::string& file, const std::string& version) {
-  const Value root = topologies::parse_document(text, file);
+  return read_sweep(topologies::parse_document(text, file), file, version);
+}
+
+Sweep read_sweep(const Value& root, const std::string& file, const std::string& version) {
   return SweepReader(root, file, version).read();
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "experiment/options.hpp"
+#include "topologies/document.hpp"
 
 namespace parsim::experiment {
 
@@ -62,6 +63,9 @@ constexpr std::size_t most_points = 1'000'000;
 /// keys and options, values that no option accepts, unused variables, and a sweep without points or
 /// with more than `most_points`.
 [[nodiscard]] Sweep read_sweep(std::string_view text, const std::string& file,
+                               const std::string& version);
+/// The same of a table that is part of a file.
+[[nodiscard]] Sweep read_sweep(const topologies::Value& root, const std::string& file,
                                const std::string& version);
 
 }  // namespace parsim::experiment

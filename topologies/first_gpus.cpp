@@ -46,6 +46,12 @@ Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where)
   return with_devices(std::move(cluster), keep);
 }
 
+Cluster only_nodes(Cluster cluster, const std::vector<bool>& keep) {
+  std::vector<bool> devices;
+  for (const Device& device : cluster.devices) devices.push_back(keep[device.node.index()]);
+  return with_devices(std::move(cluster), devices);
+}
+
 Cluster first_gpus_of_nodes(Cluster cluster, const std::vector<std::size_t>& counts,
                             const std::string& where) {
   std::vector<bool> keep;

@@ -3,10 +3,9 @@
 // switch.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/errors.hpp"
 #include "topologies/generator.hpp"
+#include "topologies/machine.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
@@ -38,47 +37,28 @@ std::vector<const DeviceModel*> all_devices(const GeneratorCall& call, std::int6
 }  // namespace
 
 Cluster build_nodes(const GeneratorCall& call) {
-  const std::vector<std::int64_t> shape = call.shape(2, 2);
-  const std::int64_t machines = shape[0], each = shape[1];
+  const std::vector<std::int64_t> sizes = call.shape(2, 2);
+  const std::int64_t machines = sizes[0], each = sizes[1];
   const std::vector<const DeviceModel*> models = all_devices(call, machines, each);
-  const BytesPerSecond intra = call.rate("intra"), inter = call.rate("inter");
-  const Seconds intra_latency = latency_of(call, "intra-latency");
-  const Seconds inter_latency = latency_of(call, "inter-latency");
-  const std::int64_t cards = call.integer("nics", 1, each);
-  const std::optional<LinkKind> within = call.kind("intra-kind"), between = call.kind("inter-kind");
+  MachineShape shape{.models = {},
+                     .intra = call.rate("intra"),
+                     .inter = call.rate("inter"),
+                     .intra_latency = latency_of(call, "intra-latency"),
+                     .inter_latency = latency_of(call, "inter-latency"),
+                     .cards = call.integer("nics", 1, each),
+                     .within = call.kind("intra-kind"),
+                     .between = call.kind("inter-kind")};
 
   ClusterBuilder builder(call.text(), call.where());
-  const std::int32_t inside = builder.add_provenance(call.provenance("intra"));
-  const std::int32_t outside = builder.add_provenance(call.provenance("inter"));
+  shape.inside = builder.add_provenance(call.provenance("intra"));
+  shape.outside = builder.add_provenance(call.provenance("inter"));
   const SwitchId network = machines > 1 ? builder.add_switch("network") : SwitchId{};
   for (std::int64_t n = 0; n < machines; ++n) {
-    const NodeId node = builder.add_node(fmt::format("n{}", n));
-    const SwitchId middle = builder.add_switch(fmt::format("n{}.switch", n), node);
-    // One network card is linked to the switch. Several are linked to their devices, so that the
-    // path with the fewest hops out of the machine leads through the device's own card.
-    std::vector<SwitchId> cards_of_devices;
-    if (machines > 1 && cards == 1) {
-      builder.add_link(between, Port::of(middle), Port::of(network), inter, inter_latency, outside);
-    } else if (machines > 1) {
-      for (std::int64_t k = 0; k < cards; ++k) {
-        cards_of_devices.push_back(builder.add_switch(fmt::format("n{}.nic{}", n, k), node));
-        builder.add_link(between, Port::of(cards_of_devices.back()), Port::of(network), inter,
-                         inter_latency, outside);
-      }
-    }
-    for (std::int64_t i = 0; i < each; ++i) {
-      const DeviceModel& model = *models[static_cast<std::size_t>(n * each + i)];
-      const DeviceId device = builder.add_device(fmt::format("n{}.gpu{}", n, i), model, node);
-      builder.add_link(within, Port::of(device), Port::of(middle), intra, intra_latency, inside);
-      if (cards_of_devices.empty()) continue;
-      // Never faster than the port into the switch, or neighbours would communicate through their
-      // card.
-      builder.add_link(Port::of(device),
-                       Port::of(cards_of_devices[static_cast<std::size_t>(i * cards / each)]),
-                       std::min(intra, inter), intra_latency, outside);
-    }
-    add_cpu(builder, call, fmt::format("n{}.cpu", n), node,
-            cards_of_devices.empty() ? middle : cards_of_devices.front(), intra_latency);
+    shape.models.assign(models.begin() + n * each, models.begin() + (n + 1) * each);
+    const std::string name = fmt::format("n{}", n);
+    const SwitchId host = add_machine(builder, shape, name, network);
+    add_cpu(builder, call, name + ".cpu", NodeId{builder.cluster().nodes.size() - 1}, host,
+            shape.intra_latency);
   }
   Cluster cluster = std::move(builder).finish();
   if (!call.has("placement")) return cluster;

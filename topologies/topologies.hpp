@@ -41,6 +41,8 @@ struct ClusterEntry {
 /// The cluster with only its first `count` GPUs: the others and their links are gone, everything
 /// else stays. Throws InputError with `where` if it has fewer.
 [[nodiscard]] Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where);
+/// The same with the devices of the nodes that are kept, by NodeId.
+[[nodiscard]] Cluster only_nodes(Cluster cluster, const std::vector<bool>& keep);
 /// The same with the first counts[n] GPUs of node n; of further nodes none.
 [[nodiscard]] Cluster first_gpus_of_nodes(Cluster cluster, const std::vector<std::size_t>& counts,
                                           const std::string& where);

@@ -186,7 +186,8 @@ TEST_CASE("options: the rows agree with the requests that they fill") {
     CAPTURE(option.flag);
     // Where results go, how they are printed, and who computes them is no part of a question.
     CHECK(option.key.empty() == (option.group == experiment::OptionGroup::output ||
-                                 option.group == experiment::OptionGroup::sweep));
+                                 option.group == experiment::OptionGroup::sweep ||
+                                 option.group == experiment::OptionGroup::purchase));
     CHECK((option.key.empty() || option.member.read != nullptr));
     if (option.member.read == nullptr) continue;
     // The default is one of the words.

@@ -35,6 +35,9 @@ CLUSTER = {'name': 'mine', 'nodes': [{'name': 'box', 'count': 2, 'switches': ['p
 LAYOUT = {'micro_batches': 2, 'schedule': 'gpipe', 'zero': 1, 'zero_group': 'node',
           'stages': [{'layers': 'conv1-pool2', 'groups': [['gpu0'], ['gpu1']], 'samples': [3, 5]},
                      {'layers': 'flatten-fc3', 'groups': [['gpu2', 'gpu3']]}]}
+OFFER = {'name': 'box', 'price': '1k', 'device': 't4', 'gpus': 2, 'intra': '10 GB/s',
+         'inter': '10 GB/s', 'latency': '1 us', 'date': '2024-01-31', 'label': 'test',
+         'source': 'made up'}
 MOST_PLACES = 400  # of a document that slips are tried at
 
 # Schema, exit code, arguments.
@@ -81,6 +84,9 @@ OUTPUTS = [
                     '--json']),
     ('simulate', 0, ['simulate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
                      '--json']),
+    ('buy', 0, ['buy', '--budget', '300k', '--job', str(ROOT / 'tests/schemas/job.toml'),
+                '--offers', str(ROOT / 'experiment/examples/offers.toml'), '--own', STAR,
+                '--json']),
     ('sweep', 0, ['sweep', str(ROOT / 'tests/schemas/sweep.toml'), '--dry-run', '--json']),
     ('sweep', 0, ['sweep', str(ROOT / 'tests/schemas/sweep.toml'), '-o', 'sweep', '--json']),
     ('sweep', 0, ['sweep', '--merge', 'sweep', '--top', '2', '--json']),
@@ -219,6 +225,16 @@ def main():
             check(planned.returncode == (2 if slip else 0), f'layout: {slip}: {planned.stderr}')
             check(validator.is_valid(document) == (slip is None), f'layout-file: {slip}')
         used.add('layout-file')
+        validator = jsonschema.Draft202012Validator(schemas['offers-file'])
+        for slip in (None, ('date', 2020), ('rent', '3 /h'), ('gpus', 0), ('surplus', 1)):
+            document = {'offers': [OFFER if slip is None else {**OFFER, slip[0]: slip[1]}]}
+            pathlib.Path('offers.json').write_text(json.dumps(document))
+            bought = subprocess.run([program, 'buy', '--budget', '1k', '--job',
+                                     ROOT / 'tests/schemas/job.toml', '--offers', 'offers.json'],
+                                    capture_output=True)
+            check(bought.returncode == (2 if slip else 0), f'offers: {slip}: {bought.stderr}')
+            check(validator.is_valid(document) == (slip is None), f'offers-file: {slip}')
+        used.add('offers-file')
         for name, path in FILES:
             read = gzip.open if str(path).endswith('.gz') else open
             with read(path, 'rt') as stream:

@@ -1,0 +1,199 @@
+// Candidates of 'parsim buy' against all counts tried one by one, and their costs by hand.
+#include "experiment/purchases.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "experiment/buy.hpp"
+#include "topologies/cluster_file.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+/// One machine of two T4 of 70 W; all numbers on one line, for offers of the tests.
+std::string offer(const std::string& name, const std::string& price, const std::string& more = "") {
+  return "[[offers]]\nname = \"" + name + "\"\n" + price +
+         "\ndevice = \"t4\"\ngpus = 2\nintra = \"10 GB/s\"\ninter = \"10 GB/s\"\nlatency = \"1 "
+         "us\"\n"
+         "date = \"2024-01-31\"\nlabel = \"test\"\nsource = \"made up\"\n" +
+         more + "\n";
+}
+
+const std::string two_boxes =
+    "switches = [\"network\"]\n[[nodes]]\nname = \"fast\"\ncount = 2\n"
+    "devices = [{ model = \"v100-sxm2\", count = 2 }]\n[[nodes]]\nname = \"slow\"\n"
+    "devices = [{ model = \"t4\", count = 2 }]\n[[links]]\na = \"*.gpu*\"\nb = \"network\"\n"
+    "rate = \"10 GB/s\"\nlatency = \"1 us\"\n";
+
+Cluster own_cluster() { return topologies::parse_cluster(two_boxes, "own.toml"); }
+
+const std::string job_text =
+    "samples = 6400\nelectricity = \"0.5 /kWh\"\n[options]\nnetwork = \"lenet5\"\nbatch = 64\n";
+
+}  // namespace
+
+TEST_CASE("purchases: all counts within budget and power, and no others") {
+  const std::vector<Offer> offers =
+      read_offers(offer("cheap", "price = \"10k\"") +
+                      offer("dear", "price = \"25k\"", "power = \"400 W\"\nmost = 2") +
+                      offer("cloud", "rent = \"1 /h\"", "most = 3"),
+                  "offers.toml");
+  const std::vector<MachineGroup> groups = machine_groups(own_cluster());
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].text == "2 x v100-sxm2");
+  CHECK(groups[0].nodes.size() == 2);
+  PurchaseLimits limits{.budget = {60e3}, .power = Watts{1000}, .years = 2};
+  const Purchases found = purchases(groups, offers, limits);
+  std::vector<Purchase> tried;
+  for (std::int64_t v = 0; v <= 2; ++v) {
+    for (std::int64_t t = 0; t <= 1; ++t) {
+      for (std::int64_t cheap = 0; cheap <= 8; ++cheap) {
+        for (std::int64_t dear = 0; dear <= 2; ++dear) {
+          // 2 x 300 W, 2 x 70 W; 2 x 70 W and 400 W.
+          const std::int64_t watts = 600 * v + 140 * t + 140 * cheap + 400 * dear;
+          const bool fits = watts <= 1000 && 10 * cheap + 25 * dear <= 60;
+          const bool any = v + t + cheap + dear > 0;
+          if (fits && any) tried.push_back({{v, t}, {cheap, dear, 0}});
+          // Two years of 8760 h at 1 an hour: 17.52k; three of them fit, alone.
+          for (std::int64_t cloud = 1; cloud <= 3 && !any; ++cloud) {
+            tried.push_back({{0, 0}, {0, 0, cloud}});
+          }
+        }
+      }
+    }
+  }
+  CHECK_FALSE(found.thinned);
+  CHECK(found.all.size() == tried.size());
+  for (const Purchase& one : tried) {
+    CHECK(std::count(found.all.begin(), found.all.end(), one) == 1);
+  }
+  // Where machines cannot be joined, nothing is added to those that are kept.
+  limits.joinable = false;
+  std::erase_if(tried, [](const Purchase& one) {
+    return one.kept != std::vector<std::int64_t>{0, 0} &&
+           one.taken != std::vector<std::int64_t>{0, 0, 0};
+  });
+  CHECK(purchases(groups, offers, limits).all.size() == tried.size());
+  // 20 cheap ones are 0, 1, 2, 4, 8, 16 or 20.
+  const std::vector<Offer> many = read_offers(offer("cheap", "price = \"1k\"", "most = 20"), "o");
+  const Purchases thin = purchases({}, many, {.budget = {1e6}, .most = 10});
+  CHECK(thin.thinned);
+  CHECK(thin.all.size() == 6);
+  CHECK_THROWS_WITH_AS((void)purchases({}, many, {.budget = {1e6}, .most = 5}),
+                       doctest::Contains("--offers: more than 5 candidates; accepted: fewer"),
+                       InputError);
+}
+
+TEST_CASE("purchases: clusters of what is kept and bought") {
+  const Cluster own = own_cluster();
+  const std::vector<MachineGroup> groups = machine_groups(own);
+  const std::vector<Offer> offers =
+      read_offers(offer("new", "price = \"10k\"", "nics = 2\npower = \"500 W\""), "offers.toml");
+  const Purchase purchase{{1, 0}, {2}};
+  CHECK(text_of(purchase, groups, offers) == "keep 1/2 (2 v100-sxm2), buy 2 new");
+  const Cluster cluster = cluster_of(purchase, &own, groups, offers);
+  std::vector<std::string> names;
+  for (const Device& device : cluster.devices) names.push_back(device.name);
+  CHECK(names == std::vector<std::string>{"fast0.gpu0", "fast0.gpu1", "new-0.gpu0", "new-0.gpu1",
+                                          "new-1.gpu0", "new-1.gpu1"});
+  CHECK_NOTHROW(validate(cluster, "test"));
+  // A purchase alone is what the generator makes of the same numbers.
+  const Cluster bought = cluster_of({{0, 0}, {2}}, &own, groups, offers);
+  const Cluster generated = topologies::load_cluster(
+      "nodes:2x2,device=t4,intra=10GB/s,inter=10GB/s,latency=1us,nics=2", "test");
+  REQUIRE(bought.links.size() == generated.links.size());
+  for (std::size_t i = 0; i < bought.links.size(); ++i) {
+    CHECK(bought.links[i].rate == generated.links[i].rate);
+    CHECK(bought.links[i].latency == generated.links[i].latency);
+  }
+}
+
+TEST_CASE("buy: costs of a run by hand, bought, rented and kept") {
+  const auto asked = [](const std::string& job) {
+    BuyRequest request{.job = read_job(job, "job.toml", "test"),
+                       .offers = read_offers(offer("box", "price = \"17520\"", "most = 1") +
+                                                 offer("cloud", "rent = \"3 /h\"", "most = 1"),
+                                             "offers.toml"),
+                       .own = own_cluster(),
+                       .limits = {.budget = {60e3}, .power = {}, .years = 2},
+                       .quiet = true};
+    return buy(request);
+  };
+  const BuyAnswer answer = asked(job_text);
+  REQUIRE(!answer.rows.empty());
+  CHECK(answer.candidates == 12);  // 3 x 2 x 2 less nothing at all, and the rented one
+  double probability = 0;
+  bool rented = false, alone = false;
+  for (const BuyRow& row : answer.rows) {
+    CAPTURE(row.text);
+    // 100 steps. 17520 over 2 x 8760 h is 1 an hour.
+    const Seconds time = 100 * row.run.step_time;
+    CHECK(row.time.count() == doctest::Approx(time.count()));
+    const bool buys = row.purchase.taken[0] == 1;
+    CHECK(row.per_hour.value == doctest::Approx(row.rented ? 3 : buys ? 1 : 0));
+    const double kwh = 100 * row.run.upkeep.energy->value / 3.6e6;
+    const double electricity = row.rented ? 0 : 0.5 * kwh;
+    CHECK(row.cost.value == doctest::Approx(row.per_hour.value * (time / hour) + electricity));
+    CHECK(row.energy->value == doctest::Approx(3.6e6 * kwh));
+    probability += row.probability;
+    rented = rented || row.rented;
+    alone = alone || row.of_own;
+    // No row is cheaper and faster than one that says so.
+    for (const BuyRow& other : answer.rows) {
+      if (!row.cheapest) continue;
+      CHECK_FALSE((other.cost < row.cost && other.time < row.time));
+    }
+  }
+  CHECK(alone);  // some part of what is there is listed in any case
+  CHECK(probability >= 0.99);
+  for (std::size_t i = 1; i < answer.rows.size(); ++i) {
+    CHECK(answer.rows[i - 1].cost.value <= answer.rows[i].cost.value);
+  }
+  // With ten runs the box costs each 1752, whatever time it takes.
+  for (const BuyRow& row : asked("runs = 10\n" + job_text).rows) {
+    CHECK(row.fixed.value == doctest::Approx(row.purchase.taken[0] == 1 ? 1752 : 0));
+    CHECK(row.cost_at(2).value - row.cost.value ==
+          doctest::Approx(row.cost.value - row.fixed.value));
+  }
+}
+
+TEST_CASE("buy: files of jobs and offers are refused with place, found and accepted") {
+  const auto refusal = [](auto read) {
+    try {
+      (void)read();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto of_offers = [&](const std::string& text) {
+    return refusal([&] { return read_offers(text, "offers.toml"); });
+  };
+  const auto of_job = [&](const std::string& text) {
+    return refusal([&] { return read_job(text, "job.toml", "test"); });
+  };
+  CHECK(of_offers(offer("a", "")).find("no price; accepted: price = \"199k\" to buy it") !=
+        std::string::npos);
+  CHECK(of_offers(offer("a", "rent = \"3\"")) ==
+        "offers.toml:3:offers.rent: '3' is no price; accepted: '2.5 /h', or of a purchase '30k / "
+        "4 years'");
+  CHECK(of_offers(offer("a", "price = \"3k\"") + offer("a", "price = \"3k\""))
+            .find("the name 'a' occurs twice; accepted: unique names") != std::string::npos);
+  CHECK(of_offers(offer("a", "price = \"3k\"", "nics = 3")).find("offers.toml:12:offers.nics") ==
+        0);
+  CHECK(of_job("samples = 10\n").find("job.toml: no 'samples' or no [options]; accepted:") == 0);
+  CHECK(of_job("samples = 10\n[options]\nnetwork = \"lenet5\"\n")
+            .find("no network or no batch; accepted: both") != std::string::npos);
+  CHECK(of_job("electricity = \"3\"\n" + job_text.substr(0, job_text.find("elec")) +
+               "[options]\nnetwork = \"lenet5\"\nbatch = 8\n") ==
+        "job.toml:1:electricity: '3'; accepted: \"0.25 /kWh\"");
+  CHECK(of_job(job_text + "cluster = \"dgx-v100\"\n")
+            .find("a cluster; accepted: machines of --own and --offers") != std::string::npos);
+}
+
+}  // namespace parsim::experiment
