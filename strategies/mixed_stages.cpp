@@ -219,10 +219,27 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   const double near = how_near(input);
   double limit = std::numeric_limits<double>::infinity();
   std::vector<MixedStages> all;
+  std::size_t devices = 0;
+  for (const mixed::DeviceClass& one : classes) devices += one.size();
+  auto detail = devices <= mixed::few_devices ? mixed::Detail::all : mixed::Detail::coarse;
+  std::int64_t steps = mixed::most_steps_in_detail;
   for (const std::int32_t number : micro_batch_numbers(input)) {
-    const auto shapes = mixed::stage_shapes(input, classes, costs, number);
-    for (const mixed::Pipeline& pipeline :
-         mixed::best_pipelines(input, classes, costs, shapes, number, count, limit)) {
+    auto shapes = mixed::stage_shapes(input, classes, costs, number, detail);
+    std::optional<std::vector<mixed::Pipeline>> pipelines;
+    if (detail == mixed::Detail::all) {
+      pipelines =
+          mixed::best_pipelines(input, classes, costs, shapes, number, count, limit, detail, steps);
+    }
+    if (!pipelines) {  // from here on, what usually matters
+      if (detail == mixed::Detail::all) {
+        detail = mixed::Detail::coarse;
+        shapes = mixed::stage_shapes(input, classes, costs, number, detail);
+      }
+      std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+      pipelines = mixed::best_pipelines(input, classes, costs, shapes, number, count, limit, detail,
+                                        unlimited);
+    }
+    for (const mixed::Pipeline& pipeline : *pipelines) {
       limit = std::min(limit, near * pipeline.step);
       if (auto layout = layout_of(classes, costs, shapes, pipeline)) {
         all.push_back({std::move(*layout), number, pipeline.step});

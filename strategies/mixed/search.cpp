@@ -30,18 +30,18 @@ struct Suffix {
 class Search {
  public:
   Search(const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
-         const std::vector<StageShape>& shapes, std::int32_t micro_batches, double limit)
+         const std::vector<StageShape>& shapes, std::int32_t micro_batches, double limit,
+         Detail detail, std::int64_t& steps)
       : classes_(classes),
         costs_(costs),
         shapes_(shapes),
         micro_batches_(micro_batches),
         gpipe_(input.schedule == PipelineSchedule::gpipe),
         blocks_(costs.blocks()),
+        exact_(detail == Detail::all),
         limit_(limit),
+        steps_(steps),
         sends_(shapes.size() * shapes.size()) {
-    std::size_t devices = 0;
-    for (const DeviceClass& one : classes) devices += one.size();
-    exact_ = devices <= few_devices;
     const bool by_shape = exact_ || shapes.size() <= few_shapes;
     for (const StageShape& shape : shapes) {
       times_.push_back(costs.times(shape));
@@ -61,7 +61,7 @@ class Search {
     }
   }
 
-  std::vector<Pipeline> run(std::size_t wanted) {
+  std::optional<std::vector<Pipeline>> run(std::size_t wanted) {
     const double rounds = micro_batches_ - 1;
     double longest = 0;
     for (const auto& times : times_) longest = std::max(longest, times[blocks_]);
@@ -72,6 +72,7 @@ class Search {
       // What has not been found takes longer than `before` for each micro-batch.
       if (least_sum_[blocks_] + rounds * before >= limit_) break;
       search(std::min(bound, longest), before);
+      if (steps_ <= 0) return std::nullopt;
       for (Pipeline& pipeline : collect(wanted)) {
         limit_ = std::min(limit_, pipeline.step * (exact_ ? near_on_few : near));
         found.push_back(std::move(pipeline));
@@ -144,6 +145,7 @@ class Search {
         for (std::size_t s = 0; s < shapes_.size(); ++s) {
           if (has_room(suffix.used, used_[s])) extend(s, suffix, b, i, bound);
         }
+        if (steps_ <= 0) return;
       }
     }
   }
@@ -176,6 +178,7 @@ class Search {
     const auto in_flight = static_cast<std::int32_t>(suffix.stages) + 1;
     const std::int32_t needed = gpipe_ ? micro_batches_ : std::min(in_flight, micro_batches_);
     for (std::size_t begin = end; begin-- > 0;) {
+      --steps_;
       const double load = time(shape, begin, end);
       if (load > bound) break;
       if (in_flight_[shape][begin * (blocks_ + 1) + end] < needed) break;
@@ -295,9 +298,11 @@ class Search {
   StageCosts& costs_;
   const std::vector<StageShape>& shapes_;
   std::int32_t micro_batches_;
-  bool gpipe_, exact_ = false;
+  bool gpipe_;
   std::size_t blocks_;
+  bool exact_;
   double limit_;                                      ///< on the step
+  std::int64_t& steps_;                               ///< left
   double before_ = 0;                                 ///< see search
   std::vector<double> least_sum_;                     ///< loads of the first n blocks, at least
   std::vector<std::vector<double>> times_;            ///< by shape, see StageCosts::times
@@ -313,12 +318,12 @@ class Search {
 
 }  // namespace
 
-std::vector<Pipeline> best_pipelines(const StrategyInput& input,
-                                     const std::vector<DeviceClass>& classes, StageCosts& costs,
-                                     const std::vector<StageShape>& shapes,
-                                     std::int32_t micro_batches, std::size_t count, double limit) {
-  if (shapes.empty() || classes.size() > most_classes) return {};
-  return Search(input, classes, costs, shapes, micro_batches, limit).run(count);
+std::optional<std::vector<Pipeline>> best_pipelines(
+    const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
+    const std::vector<StageShape>& shapes, std::int32_t micro_batches, std::size_t count,
+    double limit, Detail detail, std::int64_t& steps) {
+  if (shapes.empty() || classes.size() > most_classes) return std::vector<Pipeline>{};
+  return Search(input, classes, costs, shapes, micro_batches, limit, detail, steps).run(count);
 }
 
 }  // namespace parsim::strategies::mixed

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "strategies/mixed/stage_costs.hpp"
@@ -20,19 +21,24 @@ struct Pipeline {
   double step = 0;
 };
 
+/// What a search looks at: everything, or what usually matters.
+enum class Detail : std::uint8_t { all, coarse };
+
 /// What may be chosen for a stage, by number of micro-batches.
 ///
 /// - Devices of one class: t devices that share each layer, in d groups that share the samples
-///   evenly. Up to `few` devices in the cluster any t and d, beyond these powers of two within a
-///   machine and whole machines.
-/// - Members of several classes: each with its t and d, samples by speed. Up to `few` devices any,
-///   beyond these one machine of each or all of them.
+///   evenly. In all detail any t and d, else powers of two within a machine and whole machines.
+/// - Members of several classes: each with its t and d, samples by speed. In all detail any, else
+///   one machine of each or all of them.
 [[nodiscard]] std::vector<StageShape> stage_shapes(const StrategyInput& input,
                                                    const std::vector<DeviceClass>& classes,
-                                                   StageCosts& costs, std::int32_t micro_batches);
+                                                   StageCosts& costs, std::int32_t micro_batches,
+                                                   Detail detail);
 
-/// Clusters of so many devices are searched in all detail.
+/// Clusters of more devices are not searched in all detail.
 inline constexpr std::size_t few_devices = 16;
+/// Nor those where that takes more steps of the programme than this, about two seconds in all.
+inline constexpr std::int64_t most_steps_in_detail = 3'000'000;
 
 /// The best pipelines for a number of micro-batches, best first, with different devices for their
 /// stages, by
@@ -48,16 +54,17 @@ inline constexpr std::size_t few_devices = 16;
 ///
 /// A dynamic programme from the last block to the first, so that a stage knows how many
 /// micro-batches it has in flight, over (blocks left, devices used by class, stages, devices of the
-/// next stage), for growing bounds on the period. On clusters of more than `few_devices` a class
-/// that the pipeline has left is not used again, and of the pipelines that differ only in their
-/// number of stages the one with the least sum counts.
+/// next stage), for growing bounds on the period. Without all detail a class that the pipeline has
+/// left is not used again, and of the pipelines that differ only in their number of stages the one
+/// with the least sum counts.
+///
+/// steps   of the programme that may be taken; what is left of them when it returns. Nothing is
+///         returned where they did not suffice.
 ///
 /// Checked against all pipelines: tests/strategies/mixed_stages_test.cpp.
-[[nodiscard]] std::vector<Pipeline> best_pipelines(const StrategyInput& input,
-                                                   const std::vector<DeviceClass>& classes,
-                                                   StageCosts& costs,
-                                                   const std::vector<StageShape>& shapes,
-                                                   std::int32_t micro_batches, std::size_t count,
-                                                   double limit);
+[[nodiscard]] std::optional<std::vector<Pipeline>> best_pipelines(
+    const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
+    const std::vector<StageShape>& shapes, std::int32_t micro_batches, std::size_t count,
+    double limit, Detail detail, std::int64_t& steps);
 
 }  // namespace parsim::strategies::mixed

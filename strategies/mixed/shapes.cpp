@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::size_t most_shapes = 4000;  // a dozen bits of a state
 
-std::size_t all_devices(const std::vector<DeviceClass>& classes) {
-  std::size_t all = 0;
-  for (const DeviceClass& one : classes) all += one.size();
-  return all;
-}
-
 /// How many devices of a class a stage may have on a large cluster.
 std::set<std::size_t> stage_sizes(const DeviceClass& of) {
   constexpr std::size_t fractions = 4;
@@ -35,12 +29,11 @@ std::set<std::size_t> stage_sizes(const DeviceClass& of) {
 
 /// Members of one class without samples, of up to so many replicas.
 std::vector<Member> members_of(const std::vector<DeviceClass>& classes, std::size_t of_class,
-                               std::int64_t most_replicas) {
+                               std::int64_t most_replicas, bool few) {
   const DeviceClass& of = classes[of_class];
   constexpr std::size_t most_tensor = 8;
   std::size_t machine = 0;
   for (const auto& devices : of.machines) machine = std::max(machine, devices.size());
-  const bool few = all_devices(classes) <= few_devices;
   // Machines of one device: groups across them are better than none.
   const std::size_t most = few ? std::max(most_tensor, machine) : machine;
   const std::set<std::size_t> sizes = stage_sizes(of);
@@ -78,9 +71,9 @@ bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape) {
 
 std::vector<StageShape> stage_shapes(const StrategyInput& input,
                                      const std::vector<DeviceClass>& classes, StageCosts& costs,
-                                     std::int32_t micro_batches) {
+                                     std::int32_t micro_batches, Detail detail) {
   const std::int64_t samples = input.batch / micro_batches;
-  const bool few = all_devices(classes) <= few_devices;
+  const bool few = detail == Detail::all;
   std::vector<StageShape> shapes;
   std::vector<std::vector<Member>> by_class;
   const auto add = [&](StageShape shape) {
@@ -89,7 +82,7 @@ std::vector<StageShape> stage_shapes(const StrategyInput& input,
     }
   };
   for (std::size_t c = 0; c < classes.size(); ++c) {
-    by_class.push_back(members_of(classes, c, samples));
+    by_class.push_back(members_of(classes, c, samples, few));
     for (const Member& member : by_class[c]) add({{member}});
   }
   const auto of_machines = [&](const Member& member) {

@@ -57,7 +57,8 @@ class AllPipelines {
       : input_(input),
         classes_(classes),
         costs_(costs),
-        shapes_(stage_shapes(input, classes, costs, *input.micro_batches)) {
+        shapes_(stage_shapes(input, classes, costs, *input.micro_batches,
+                             strategies::mixed::Detail::all)) {
     for (const DeviceClass& one : classes) free_.push_back(one.size());
   }
   double least() {
@@ -191,6 +192,31 @@ TEST_CASE("mixed stages: plans compute what the unsplit network computes") {
     numbers_of_stages.insert(mixed.layout.stages.size());
   }
   CHECK(numbers_of_stages.size() > 1);
+}
+
+TEST_CASE("mixed stages: a search that would take too many steps is given up") {
+  const World world(
+      "gpt:layers=6,hidden=256,heads=8,seq_length=256,vocab_size=4096",
+      topologies::parse_cluster(machines({"v100-sxm2", "t4"}, {4, 3}, "10 Gbit/s"), "test.toml"));
+  StrategyInput input = world.input(8);
+  const auto classes = strategies::mixed::device_classes(input, 4);
+  StageCosts costs(input, classes);
+  using strategies::mixed::Detail;
+  const auto search = [&](Detail detail, std::int64_t& steps) {
+    const auto shapes = stage_shapes(input, classes, costs, 4, detail);
+    return best_pipelines(input, classes, costs, shapes, 4, 1,
+                          std::numeric_limits<double>::infinity(), detail, steps);
+  };
+  constexpr std::int64_t many = 1'000'000'000;
+  std::int64_t left = many, left_coarse = many;
+  const auto best = search(Detail::all, left), coarse = search(Detail::coarse, left_coarse);
+  REQUIRE(best);
+  REQUIRE(coarse);
+  CHECK(best->front().step <= coarse->front().step);
+  CHECK(many - left_coarse < many - left);
+  std::int64_t enough = many - left + 1, too_few = many - left - 1;
+  CHECK(search(Detail::all, enough)->front().step == best->front().step);
+  CHECK(!search(Detail::all, too_few));
 }
 
 TEST_CASE("mixed stages: the search counts memory as plans do, within five per cent") {
