@@ -11,7 +11,7 @@ namespace parsim::report {
 
 namespace {
 
-void check(const CarriedPlan& carried) {
+void check_deepspeed(const CarriedPlan& carried) {
   const strategies::Degrees& degrees = carried.degrees();
   if (*degrees.pp > 1) {
     carried.refuse("it is a pipeline, which is Python in DeepSpeed (PipelineModule)",
@@ -31,7 +31,7 @@ void check(const CarriedPlan& carried) {
   }
 }
 
-std::string configuration(const CarriedPlan& carried) {
+std::string deepspeed_json(const CarriedPlan& carried) {
   const Plan& plan = carried.plan;
   const strategies::Degrees& degrees = carried.degrees();
   json::Writer out;
@@ -67,7 +67,7 @@ std::string configuration(const CarriedPlan& carried) {
 
 Launch deepspeed_files(const CarriedPlan& carried) {
   carried.require_equal_degrees();
-  check(carried);
+  check_deepspeed(carried);
   const std::vector<LaunchMachine> machines = carried.machines();
   std::string include;
   for (const LaunchMachine& machine : machines) {
@@ -84,7 +84,7 @@ Launch deepspeed_files(const CarriedPlan& carried) {
         to_text(*carried.degrees().recompute)));
   }
   launch.files = {
-      {"ds_config.json", configuration(carried)},
+      {"ds_config.json", deepspeed_json(carried)},
       {"hostfile", hostfile_of(machines)},
       {"run.sh",
        fmt::format("#!/usr/bin/env bash\n"

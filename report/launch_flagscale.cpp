@@ -59,7 +59,7 @@ bool ties_embeddings(const Network& network) {
   return std::any_of(users.begin(), users.end(), [](int number) { return number > 1; });
 }
 
-void check(const CarriedPlan& carried, const std::vector<Mesh>& meshes) {
+void check_flagscale(const CarriedPlan& carried, const std::vector<Mesh>& meshes) {
   for (const strategies::StageSummary& stage : carried.stages()) {
     if (*stage.tp > 1 && stage.sequence_parallel != carried.stages().front().sequence_parallel &&
         *carried.stages().front().tp > 1) {
@@ -165,7 +165,7 @@ Launch flagscale_files(const CarriedPlan& carried) {
     carried.refuse("its products are in FP8", "--precision bf16");
   }
   const std::vector<Mesh> meshes = meshes_of(carried);
-  check(carried, meshes);
+  check_flagscale(carried, meshes);
   const std::vector<LaunchMachine> machines = carried.machines();
   std::string hostfile, nodes;
   std::size_t rank = 0;

@@ -13,7 +13,7 @@ namespace parsim::report {
 
 namespace {
 
-void check(const CarriedPlan& carried) {
+void check_torchtitan(const CarriedPlan& carried) {
   const strategies::Degrees& degrees = carried.degrees();
   const bool alone = *degrees.tp * degrees.cp.value_or(1) * *degrees.pp == 1;
   if (*degrees.tp > 1 && !degrees.sequence_parallel.value_or(false)) {
@@ -60,7 +60,7 @@ std::string modules(const std::vector<std::int64_t>& blocks) {
   return text;
 }
 
-std::string configuration(const CarriedPlan& carried) {
+std::string torchtitan_toml(const CarriedPlan& carried) {
   const Plan& plan = carried.plan;
   const strategies::Degrees& degrees = carried.degrees();
   const bool shards = *degrees.zero > 0 && *degrees.dp > 1;
@@ -113,12 +113,12 @@ Launch torchtitan_files(const CarriedPlan& carried) {
   carried.require_recompute(
       {strategies::Recompute::none, strategies::Recompute::op, strategies::Recompute::full},
       "none, op or full");
-  check(carried);
+  check_torchtitan(carried);
   const std::vector<LaunchMachine> machines = carried.equal_machines();
   Launch launch;
   launch.not_carried = {"the model and its data: tables [model] and [training] of your own file"};
   launch.files = {
-      {"parallelism.toml", configuration(carried)},
+      {"parallelism.toml", torchtitan_toml(carried)},
       {"run.sh",
        torchrun_script(machines, "MORE ARGUMENTS",
                        {"here=$(cd -- \"$(dirname -- \"${BASH_SOURCE[0]}\")\" && pwd)",

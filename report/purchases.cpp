@@ -108,7 +108,7 @@ void fields(auto& visit, json::Of<BuyResults> auto& row) {
 
 namespace {
 
-constexpr double absent = std::numeric_limits<double>::quiet_NaN();
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double joules_each = 3.6e6;  // of a kilowatt-hour
 
 CandidateRow candidate_of(const BuyRow& row, const experiment::BuyRequest& request) {
@@ -146,7 +146,7 @@ Table table_of(const std::vector<const BuyRow*>& rows, const std::string& title)
   const auto numbers = [&](const std::string& heading, const std::string& key, int drop, auto of,
                            Audience audience = Audience::everyone) {
     std::vector<double> values;
-    double least = absent;
+    double least = no_number;
     for (const BuyRow* row : rows) {
       values.push_back(of(*row));
       if (values.back() > 0) least = std::fmin(least, values.back());
@@ -166,8 +166,9 @@ Table table_of(const std::vector<const BuyRow*>& rows, const std::string& title)
       Audience::people);
   numbers("hours", "run_time_h", 0, [](R row) { return row.time / hour; });
   numbers("kWh/run", "energy_per_run_kwh", 1,
-          [](R row) { return row.energy ? row.energy->value / joules_each : absent; });
-  numbers("kW", "power_kw", 2, [](R row) { return row.power ? row.power->value / 1e3 : absent; });
+          [](R row) { return row.energy ? row.energy->value / joules_each : no_number; });
+  numbers("kW", "power_kw", 2,
+          [](R row) { return row.power ? row.power->value / 1e3 : no_number; });
   words(
       "sure", "", [](R row) { return fmt::format("{:.0f} %", 100 * row.probability); },
       Audience::people);
