@@ -196,10 +196,11 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     write_smpi(replay, files.smpi);
   }
   if (trainer) {
+    const experiment::RunResult result = experiment::run_plan(experiment, planned).result;
     files.launch = {
         *trainer, *arguments.text("-o"),
         report::launch_files(*trainer, experiment.network, experiment.cluster, planned.plan),
-        experiment::run_plan(experiment, planned).result.step_time};
+        result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};
     write_launch(*files.launch);
     plan_file.emplace(files.plan, "-o");
   }

@@ -51,6 +51,12 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
         fmt::format("to start {}: see {}/README.md; "
                     "predicted step {}",
                     name_of(launch.trainer), launch.folder, to_text(launch.step)));
+    if (!launch.lacks.empty()) {
+      document.notes.push_back(
+          fmt::format("this plan {}: --recompute, --zero and more --micro-batches take less, and "
+                      "--strategy best chooses them",
+                      launch.lacks));
+    }
     for (const std::string& line : launch.launch.not_carried) {
       document.notes.push_back("not carried: " + line);
     }

@@ -61,6 +61,7 @@ struct LaunchResult {
   std::string folder;
   Launch launch;
   Seconds step{};
+  std::string lacks;  ///< "needs 2.10 GiB more (gpu3)" of a plan that does not fit
 };
 /// What a plan was written to; "" if not.
 struct PlanFiles {

@@ -14,13 +14,13 @@
 namespace parsim::experiment {
 namespace {
 
-const std::string machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
-const std::string gpt = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+const std::string eight_gpus = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+const std::string eight_blocks = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
 
 LayoutFile read(const std::string& text, const std::string& file = "run.sh") {
   Request request;
-  request.network = gpt;
-  request.cluster = machines;
+  request.network = eight_blocks;
+  request.cluster = eight_gpus;
   const Experiment experiment(request);
   return read_trainer_file(text, file, experiment.network, experiment.cluster);
 }
@@ -84,8 +84,8 @@ TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
     return std::pair{first, file.layout.chunks};
   };
   Request request;
-  request.network = gpt;
-  request.cluster = machines;
+  request.network = eight_blocks;
+  request.cluster = eight_gpus;
   const Experiment experiment(request);
   const std::vector<std::size_t> block = strategies::first_layers_of_blocks(experiment.network);
   // The embedding is tokens, table and positions, and goes with the first block unless it is alone.

@@ -25,7 +25,7 @@ namespace {
 using strategies::tensor::Arranging;
 using strategies::tensor::ParallelDegrees;
 
-constexpr std::int64_t batch = 32;
+constexpr std::int64_t units_batch = 32;
 
 /// Plans of the tensor strategy's degrees with random options; some with samples that are shared
 /// unevenly.
@@ -34,7 +34,7 @@ class RandomPlans {
   RandomPlans(const World& world, std::uint64_t seed) : world_(world), random_(seed) {}
 
   Plan next() {
-    strategies::StrategyInput input = world_.input(batch);
+    strategies::StrategyInput input = world_.input(units_batch);
     input.sequence_parallel = chance(3);
     input.schedule = static_cast<strategies::PipelineSchedule>(random_() % 3);
     input.pipeline_sends = static_cast<strategies::PipelineSends>(random_() % 2);
@@ -96,7 +96,7 @@ struct Compared {
 
 /// Estimates and memory with and without units; and the list schedule of all operations.
 void compare(const World& world, std::uint64_t seed, std::size_t count, Compared& compared) {
-  strategies::StrategyInput input = world.input(batch);
+  strategies::StrategyInput input = world.input(units_batch);
   lowering::StepInput whole = input.step();
   whole.folds = false;
   lowering::PriceCache prices(input.step());
@@ -156,10 +156,10 @@ TEST_CASE("estimate: replicas of unequal devices, shares or links are no units")
     return finder.fold(plan, unit) ? unit.units->count() : 1;
   };
   const World equal("lenet5", "nodes:4x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s");
-  Plan plan = strategies::plan_data(equal.input(batch));
+  Plan plan = strategies::plan_data(equal.input(units_batch));
   CHECK(count(equal, plan) == 8);
   // A pipeline over the machines: replicas side by side share the machines' cables.
-  strategies::StrategyInput input = equal.input(batch);
+  strategies::StrategyInput input = equal.input(units_batch);
   input.tensor_parallel = 1;
   input.pipeline_parallel = 2;
   input.data_parallel = 4;
@@ -172,9 +172,9 @@ TEST_CASE("estimate: replicas of unequal devices, shares or links are no units")
   CHECK(count(equal, plan) == 1);
   const World mixed("lenet5", "nodes:4x2,device=p100-sxm2*4+v100-sxm2*4,intra=50GB/s,inter=10GB/s");
   // Ways from the old devices of a unit to its new ones, used or not, leave the machines.
-  CHECK(count(mixed, strategies::plan_data(mixed.input(batch))) == 2);
+  CHECK(count(mixed, strategies::plan_data(mixed.input(units_batch))) == 2);
   const World odd("lenet5", "star:4,device=p100-sxm2*1+v100-sxm2*3,rate=10GB/s,latency=1us");
-  CHECK(count(odd, strategies::plan_data(odd.input(batch))) == 1);
+  CHECK(count(odd, strategies::plan_data(odd.input(units_batch))) == 1);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 namespace parsim::report {
 namespace {
 
-const std::string machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
-const std::string gpt = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+const std::string two_machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+const std::string eight_blocks = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
 
 /// Degrees whose product is eight, and what goes with them.
 experiment::Request drawn(std::mt19937_64& random) {
@@ -28,8 +28,8 @@ experiment::Request drawn(std::mt19937_64& random) {
     return all[random() % all.size()];
   };
   experiment::Request request;
-  request.network = gpt;
-  request.cluster = machines;
+  request.network = eight_blocks;
+  request.cluster = two_machines;
   request.batch = 32;
   request.precision = one_of(Precision::bf16, Precision::fp32, Precision::fp16);
   request.reduce_precision =
