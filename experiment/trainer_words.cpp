@@ -67,6 +67,54 @@ std::vector<std::string> shell_words(std::string_view line) {
   return words;
 }
 
+/// "NAME=value" of a shell, or nothing.
+std::optional<std::pair<std::string, std::string>> assignment(const std::string& word) {
+  constexpr std::string_view letters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+  const std::size_t equals = word.find('=');
+  if (equals == std::string::npos || equals == 0) return std::nullopt;
+  const std::string name = word.substr(0, equals);
+  if (name.find_first_not_of(letters) != std::string::npos) return std::nullopt;
+  return std::pair{name, word.substr(equals + 1)};
+}
+
+/// "$NAME", "${NAME}" and "${NAME:-default}" replaced by what was assigned to NAME, or the default.
+std::string substituted(std::string word, const std::map<std::string, std::string>& variables) {
+  const std::size_t at = word.find('$');
+  if (at == std::string::npos) return word;
+  const bool braces = word.compare(at, 2, "${") == 0;
+  const std::size_t begin = at + (braces ? 2 : 1);
+  const std::size_t end =
+      braces ? word.find('}', begin) : std::min(word.find_first_of("/.,:$\"'", begin), word.size());
+  if (end == std::string::npos) return word;
+  const std::string inside = word.substr(begin, end - begin);
+  const std::size_t colon = inside.find(":-");
+  const auto found = variables.find(inside.substr(0, colon));
+  if (found == variables.end() && colon == std::string::npos) return word;
+  const std::string value = found == variables.end() ? inside.substr(colon + 2) : found->second;
+  return word.substr(0, at) + value + word.substr(end + (braces ? 1 : 0));
+}
+
+/// The words of a line, with variables replaced; those in quotes apart, too: "--tp 2 --pp 4" of
+/// ARGS="…" are arguments. Remembers what the line assigns.
+std::vector<std::string> arguments_of(std::string_view line,
+                                      std::map<std::string, std::string>& variables) {
+  std::vector<std::string> words;
+  for (std::string text : shell_words(line)) {
+    if (auto pair = assignment(text)) {
+      if (pair->second.find("--") == std::string::npos) {
+        variables[pair->first] = substituted(pair->second, variables);
+        continue;
+      }
+      text = std::move(pair->second);
+    }
+    for (const std::string_view word : split_at_blanks(text)) {
+      words.push_back(substituted(std::string(word), variables));
+    }
+  }
+  return words;
+}
+
 /// "[1, 2]", or "a b", or one value.
 std::vector<std::string> yaml_values(std::string_view text) {
   text = trimmed(text);
@@ -204,13 +252,17 @@ void TrainerWords::refuse(std::string_view name, const std::string& accepted) co
 
 TrainerWords read_words(std::string_view text, const std::string& file) {
   std::map<std::string, TrainerWord> words;
+  std::map<std::string, std::string> variables;
   std::string last;  // of which values may follow in later lines
   std::int64_t number = 0;
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   while (!text.empty()) {
     ++number;
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text = text.substr(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
     if (const auto pair = yaml_pair(without_comment(line))) {
       last = pair->first;
       words[last] = {yaml_values(pair->second), number};
@@ -223,7 +275,7 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       }
       continue;
     }
-    for (const std::string& word : shell_words(line)) {
+    for (const std::string& word : arguments_of(line, variables)) {
       if (word.starts_with("--") && word.size() > 2) {
         const std::size_t equals = word.find('=');
         last = name_of(word.substr(0, equals));

@@ -76,6 +76,20 @@ TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by han
   }
 }
 
+TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of scripts") {
+  for (const std::string text :
+       {"TP=2\nexport PP=2\nGPT_ARGS=\"--tensor-model-parallel-size $TP\n  "
+        "--pipeline-model-parallel-size ${PP} \\\n\"\npython train.py $GPT_ARGS\n",
+        "A='--tensor-model-parallel-size 2 --pipeline-model-parallel-size ${PP:-2}'\n",
+        "\xEF\xBB\xBFpython x.py \\\r\n --tensor-model-parallel-size \\\r\n 2 \\\r\n "
+        "--pipeline-model-parallel-size=2\r\n"}) {
+    CAPTURE(text);
+    CHECK(groups_of(read(text)) == "0,1/2,3|4,5/6,7");
+  }
+  CHECK(refusal("x --tensor-model-parallel-size $TP\n") ==
+        "run.sh:1:tensor-model-parallel-size: '$TP'; accepted: a whole number of 1 or more");
+}
+
 TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
   const auto first_layers = [](const std::string& arguments) {
     const LayoutFile file = read("x --tensor-model-parallel-size 1 " + arguments);
