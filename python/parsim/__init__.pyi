@@ -46,6 +46,7 @@ def compare(
     cluster: str | PathLike[str] | dict[str, Any] | None = None,
     override: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     strategy: str | Callable[..., dict[str, Any]] | list[str | Callable[..., dict[str, Any]]] | None = None,
+    plan: str | PathLike[str] | dict[str, Any] | None = None,
     layout: str | PathLike[str] | dict[str, Any] | None = None,
     batch: int | None = None,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-delayed', 'fp8-blockwise'] | None = None,
@@ -70,6 +71,7 @@ def compare(
     bucket: str | float | None = None,
     shares: Literal['equal', 'proportional'] | None = None,
     budget: int | None = None,
+    objective: Literal['time', 'cost', 'energy'] | None = None,
     seed: int | None = None,
     zero: Literal['0', '1', '2', '3'] | None = None,
     zero_group: str | float | None = None,
@@ -142,6 +144,7 @@ def simulate(
     bucket: str | float | None = None,
     shares: Literal['equal', 'proportional'] | None = None,
     budget: int | None = None,
+    objective: Literal['time', 'cost', 'energy'] | None = None,
     seed: int | None = None,
     zero: Literal['0', '1', '2', '3'] | None = None,
     zero_group: str | float | None = None,
@@ -190,6 +193,7 @@ def plan(
     cluster: str | PathLike[str] | dict[str, Any] | None = None,
     override: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     strategy: str | Callable[..., dict[str, Any]] | list[str | Callable[..., dict[str, Any]]] | None = None,
+    plan: str | PathLike[str] | dict[str, Any] | None = None,
     layout: str | PathLike[str] | dict[str, Any] | None = None,
     batch: int | None = None,
     precision: Literal['fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'fp8-delayed', 'fp8-blockwise'] | None = None,
@@ -213,6 +217,7 @@ def plan(
     bucket: str | float | None = None,
     shares: Literal['equal', 'proportional'] | None = None,
     budget: int | None = None,
+    objective: Literal['time', 'cost', 'energy'] | None = None,
     seed: int | None = None,
     zero: Literal['0', '1', '2', '3'] | None = None,
     zero_group: str | float | None = None,
@@ -234,7 +239,7 @@ def plan(
     collective_launch: str | float | None = None,
     output: str | PathLike[str] | None = None,
     dag: str | PathLike[str] | None = None,
-    launch: Literal['megatron'] | None = None,
+    launch: Literal['megatron', 'flagscale', 'deepspeed', 'torchtitan'] | None = None,
     smpi: str | PathLike[str] | None = None,
     no_timings: bool | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,
@@ -278,6 +283,7 @@ def explain(
     bucket: str | float | None = None,
     shares: Literal['equal', 'proportional'] | None = None,
     budget: int | None = None,
+    objective: Literal['time', 'cost', 'energy'] | None = None,
     seed: int | None = None,
     zero: Literal['0', '1', '2', '3'] | None = None,
     zero_group: str | float | None = None,
@@ -406,6 +412,16 @@ def sweep(
     by: str | float | None = None,
     pareto: str | float | None = None,
     output: str | PathLike[str] | None = None,
+) -> Result: ...
+
+def buy(
+    *,
+    budget: int | None = None,
+    job: str | PathLike[str] | dict[str, Any] | None = None,
+    power: str | float | None = None,
+    years: str | float | None = None,
+    own: str | PathLike[str] | dict[str, Any] | None = None,
+    offers: str | PathLike[str] | dict[str, Any] | None = None,
 ) -> Result: ...
 
 def calibrate(
