@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "experiment/lower_bound.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
+#include "experiment/trainer_file.hpp"
 #include "lowering/lower.hpp"
 #include "report/dot.hpp"
 #include "report/hardware.hpp"
@@ -137,6 +139,15 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
 
 void write_launch(const report::LaunchResult& result) {
   experiment::make_folder(result.folder, "-o");
+  // --plan could not tell whose files count.
+  for (const std::string_view name : experiment::trainer_files) {
+    const std::string path = fmt::format("{}/{}", result.folder, name);
+    const bool own = std::any_of(result.launch.files.begin(), result.launch.files.end(),
+                                 [&](const report::LaunchFile& file) { return file.name == name; });
+    if (own || !std::filesystem::exists(path)) continue;
+    throw InputError("-o", fmt::format("'{}' is there, of another trainer", path),
+                     "accepted: another folder, or one without it");
+  }
   for (const report::LaunchFile& file : result.launch.files) {
     const std::string path = result.folder + "/" + file.name;
     for (std::size_t at = file.name.find('/'); at != std::string::npos;

@@ -354,9 +354,9 @@ Experiment::Experiment(const Request& asked)
 
 void Experiment::read_layout_file() {
   const std::string text = read_file(request.layout_file, "--layout");
-  layout = is_trainer_file(text, request.layout_file)
-               ? read_trainer_file(text, request.layout_file, network, cluster)
-               : read_layout(text, request.layout_file, network, cluster);
+  const bool of_trainer = is_trainer_file(text, request.layout_file);
+  layout = of_trainer ? read_trainer_file(text, request.layout_file, network, cluster)
+                      : read_layout(text, request.layout_file, network, cluster);
   check_decided_once(request, *layout);
   const auto decide = [&](std::string_view flag, const auto& by_file, auto& value) {
     if (!by_file) return;
@@ -368,6 +368,10 @@ void Experiment::read_layout_file() {
   decide("--reduce-precision", layout->reduce_precision, request.reduce_precision);
   decide("--optimizer", layout->optimizer, request.optimizer);
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
+  if (of_trainer && !request.given.contains("--optimizer")) {  // the script's, most likely this one
+    request.optimizer = Optimizer::adam;
+    request.given.insert("--optimizer");
+  }
   const std::string& file = request.layout_file;
   check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
                   file + ":recompute");

@@ -40,6 +40,16 @@ constexpr Unknown unknown_of_megatron[] = {
     {"mtp-num-layers", "no layers for further tokens"},
     {"account-for-embedding-in-pipeline-split", "--pipeline-model-parallel-layout"},
     {"account-for-loss-in-pipeline-split", "--pipeline-model-parallel-layout"},
+    {"use-torch-fsdp2", "--use-megatron-fsdp"},
+    {"fp4-format", "--fp8-format"},
+    {"fine-grained-activation-offloading", "activations on the GPU"},
+    {"hybrid-context-parallel", "one of --context-parallel-size"},
+    {"rampup-batch-size", "one batch size"},
+    {"use-precision-aware-optimizer", "optimizer states in FP32"},
+    {"zero-stage", "--use-distributed-optimizer or --use-megatron-fsdp"},
+    {"ds-sequence-parallel-size", "--context-parallel-size"},
+    {"yaml-cfg", "the arguments in this file"},
+    {"recompute-granularity-per-stage-micro-batch", "one of --recompute-granularity"},
 };
 
 Recompute recompute_of(const TrainerWords& words) {
@@ -195,10 +205,23 @@ std::vector<std::int64_t> blocks_of_megatron(const TrainerWords& words, std::int
   return stages;
 }
 
-LayoutFile of_megatron(const TrainerWords& words, const Network& network, const Cluster& cluster) {
+void refuse_unknown(const TrainerWords& words) {
   for (const Unknown& unknown : unknown_of_megatron) {
     if (words.is_on(unknown.name)) words.refuse(unknown.name, std::string(unknown.accepted));
   }
+}
+
+Optimizer optimizer_of(const TrainerWords& words) {
+  const std::string optimizer = words.text("optimizer").value_or("adam");
+  if (optimizer == "adam") return Optimizer::adam;
+  if (optimizer != "sgd") words.refuse("optimizer", "adam or sgd");
+  const auto momentum = to_number<double>(words.text("sgd-momentum").value_or("0.9"));
+  if (!momentum) words.refuse("sgd-momentum", "a number");
+  return *momentum == 0 ? Optimizer::sgd : Optimizer::momentum;
+}
+
+LayoutFile of_megatron(const TrainerWords& words, const Network& network, const Cluster& cluster) {
+  refuse_unknown(words);
   LayoutFile file;
   const std::int64_t tensor = words.integer("tensor-model-parallel-size").value_or(1),
                      pipeline = words.integer("pipeline-model-parallel-size").value_or(1),
@@ -212,6 +235,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   file.layout = uniform_layout(words, network, stages, groups, chunks, devices);
   if (context > 1) {
     file.context = static_cast<std::int32_t>(context);
+    if (words.texts("cp-comm-type").size() > 1) words.refuse("cp-comm-type", "one kind");
     if (const auto kind = words.text("cp-comm-type")) {
       file.context_exchange =
           parse_spelling<strategies::ContextExchange>(*kind, words.where("cp-comm-type"));
@@ -234,11 +258,11 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   }
   file.recompute = recompute_of(words);
   read_precision(words, file);
-  const std::string optimizer = words.text("optimizer").value_or("adam");
-  if (optimizer != "adam" && optimizer != "sgd") words.refuse("optimizer", "adam or sgd");
-  file.optimizer = optimizer == "adam"                                 ? Optimizer::adam
-                   : words.text("sgd-momentum").value_or("0.9") == "0" ? Optimizer::sgd
-                                                                       : Optimizer::momentum;
+  file.optimizer = optimizer_of(words);
+  for (const std::string& variable : words.texts("$")) {
+    file.notes.push_back(fmt::format("{}: {} is not assigned there, its arguments are not read",
+                                     words.file(), variable));
+  }
   for (const std::string_view name : {"tp-comm-overlap", "overlap-param-gather"}) {
     if (words.is_on(name)) {
       file.notes.push_back(fmt::format("{}: not modelled", words.where(name)));
@@ -257,12 +281,22 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
     words.refuse(meshes_at, "tp, cp, ep, dp and pp of each mesh");
   }
   // Everything but the stages is Megatron-LM's.
+  refuse_unknown(words);
+  for (const std::string_view one :
+       {"expert-model-parallel-size", "num-layers-per-virtual-pipeline-stage",
+        "num-virtual-stages-per-pipeline-rank"}) {
+    if (words.has(one)) words.refuse(one, "none with hetero_process_meshes");
+  }
+  if (words.has("enable-hetero") && !words.is_on("enable-hetero")) {
+    words.refuse("enable-hetero", "True, with hetero_process_meshes");
+  }
   std::vector<TrainerGroups> groups;
   std::size_t all = 0;
   for (std::size_t m = 0; m < meshes.size(); m += 5) {
     groups.push_back({meshes[m], meshes[m + 1], meshes[m + 3], meshes[m + 4]});
     all += groups.back().devices();
     if (meshes[m + 2] != 1) words.refuse(meshes_at, "meshes with ep 1");
+    if (meshes[m + 1] != meshes[1]) words.refuse(meshes_at, "meshes with the same cp");
   }
   const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
   if (all != devices.size()) {
@@ -280,8 +314,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   file.zero_stage = zero_of(words);
   file.recompute = recompute_of(words);
   read_precision(words, file);
-  file.optimizer =
-      words.text("optimizer").value_or("adam") == "sgd" ? Optimizer::sgd : Optimizer::adam;
+  file.optimizer = optimizer_of(words);
   return file;
 }
 
@@ -321,9 +354,8 @@ bool is_trainer_file(std::string_view text, const std::string& file) {
 std::string trainer_file_in(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return path;
-  for (const char* name :
-       {"conf/train/parallelism.yaml", "ds_config.json", "parallelism.toml", "run.sh"}) {
-    std::string inside = path + "/" + name;
+  for (const std::string_view name : trainer_files) {
+    std::string inside = fmt::format("{}/{}", path, name);
     if (std::filesystem::is_regular_file(inside, error)) return inside;
   }
   return path;

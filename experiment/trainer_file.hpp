@@ -12,6 +12,9 @@ namespace parsim::experiment {
 /// JSON or torchtitan's TOML.
 [[nodiscard]] bool is_trainer_file(std::string_view text, const std::string& file);
 
+/// What plan --launch writes to a folder, and what is read of one: the first that is there.
+inline constexpr std::string_view trainer_files[] = {
+    "conf/train/parallelism.yaml", "ds_config.json", "parallelism.toml", "run.sh"};
 /// The file of a folder that plan --launch wrote, else `path` itself.
 [[nodiscard]] std::string trainer_file_in(const std::string& path);
 

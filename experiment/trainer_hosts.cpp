@@ -37,12 +37,14 @@ class Hosts {
 
   void add(std::string_view line, std::int64_t number) {
     line_ = number;
+    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+    if (line.starts_with(byte_order_mark)) line.remove_prefix(byte_order_mark.size());
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string_view::npos || line[begin] == '#') return;
     line = line.substr(begin);
     const std::string name(line.substr(0, line.find_first_of(" \t\r#")));
     const std::vector<DeviceId> gpus = gpus_of(name);
-    const std::string_view slots_at = " slots=", gpus_at = "# gpus ";
+    const std::string_view slots_at = "slots=", gpus_at = "gpus ";
     const auto after = [&](std::string_view what) -> std::optional<std::string_view> {
       const std::size_t at = line.find(what);
       if (at == std::string_view::npos) return std::nullopt;
@@ -52,6 +54,10 @@ class Hosts {
     const auto slots = to_number<std::size_t>(after(slots_at).value_or(""));
     if (!slots) refuse(fmt::format("'{}'", line), "NAME slots=NUMBER");
     std::vector<std::size_t> numbers;
+    if (*slots > gpus.size()) {
+      refuse(fmt::format("{} slots", *slots),
+             fmt::format("at most the {} of '{}'", counted(std::ssize(gpus), "GPU"), name));
+    }
     if (const auto list = after(gpus_at)) {
       for (const std::string& one : split_at(*list, ',')) {
         numbers.push_back(to_number<std::size_t>(one).value_or(gpus.size()));

@@ -92,6 +92,11 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
         fmt::format("{} samples in micro-batches of {} over all replicas", *batch, samples),
         "accepted: a multiple");
   }
+  constexpr std::int64_t most = 65'536;
+  if (batch && *batch / samples > most) {
+    throw InputError(words.where(name), fmt::format("{} micro-batches", *batch / samples),
+                     fmt::format("accepted: {} at most", most));
+  }
   file.batch = batch.value_or(samples);
   file.micro_batches = static_cast<std::int32_t>(*file.batch / samples);
 }

@@ -23,7 +23,7 @@ Optimizer optimizer_named(const TrainerWords& words, std::string_view key) {
   std::string lower = name;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (lower.find("adam") != std::string::npos) return Optimizer::adam;
+  if (lower == "adam" || lower == "adamw" || lower == "fusedadam") return Optimizer::adam;
   if (lower != "sgd") words.refuse(key, "Adam, AdamW or SGD");
   return Optimizer::sgd;
 }
@@ -38,17 +38,26 @@ Precision precision_named(const TrainerWords& words, std::string_view key,
   return Precision::fp16;
 }
 
-/// Stages of torchtitan, by the names of their modules.
-std::vector<std::int64_t> blocks_by_modules(const TrainerWords& words, std::string_view key) {
+/// Stages of torchtitan, by the names of their modules: all blocks, in their order.
+std::vector<std::int64_t> blocks_by_modules(const TrainerWords& words, std::string_view key,
+                                            std::int64_t all) {
   std::vector<std::int64_t> blocks;
+  std::int64_t next = 0;
   for (const std::string& part : words.texts(key)) {
     std::int64_t number = 0;
     for (std::size_t at = part.find("layers."); at != std::string::npos;
          at = part.find("layers.", at + 1)) {
+      const std::size_t digits = at + std::string_view("layers.").size();
+      const std::size_t end = std::min(part.find_first_not_of("0123456789", digits), part.size());
+      if (to_number<std::int64_t>(part.substr(digits, end - digits)) != next) {
+        words.refuse(key, fmt::format("layers.{} next, all blocks in their order", next));
+      }
+      ++next;
       ++number;
     }
     blocks.push_back(number);
   }
+  if (next != all) words.refuse(key, fmt::format("all {} blocks", all));
   return blocks;
 }
 
@@ -70,7 +79,7 @@ std::vector<std::int64_t> blocks_of_torchtitan(const TrainerWords& words, std::i
                                                std::int64_t pipeline) {
   constexpr std::string_view modules = "parallelism.module_fqns_per_model_part";
   if (pipeline == 1) return {blocks};
-  if (words.has(modules)) return blocks_by_modules(words, modules);
+  if (words.has(modules)) return blocks_by_modules(words, modules, blocks);
   const std::string schedule =
       words.text("parallelism.pipeline_parallel_schedule").value_or("1F1B");
   const std::int64_t first =
@@ -131,8 +140,14 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   }
   for (const std::string_view key :
        {"zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
-        "zero_optimization.zero_quantized_gradients", "sequence_parallel_size"}) {
+        "zero_optimization.zero_quantized_gradients", "sequence_parallel_size",
+        "zero_optimization.cpu_offload", "torch_autocast.enabled", "amp.enabled", "pipeline.stages",
+        "activation_checkpointing.cpu_checkpointing", "bf16", "fp16",
+        "zero_optimization"}) {  // the last three are tables
     if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
+  }
+  for (const std::string_view key : {"bf16.enabled", "fp16.enabled"}) {
+    if (words.text(key) == "auto") words.refuse(key, "true or false");
   }
   LayoutFile file;
   TrainerGroups groups;
@@ -166,20 +181,29 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   if (const auto size = words.integer("zero_optimization.mics_shard_size"); size && *size > 0) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(*size), false};
   }
-  file.recompute = strategies::Recompute::none;
   const bool bf16 = words.is_on("bf16.enabled"), fp16 = words.is_on("fp16.enabled");
   file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
   file.reduce_precision =
       precision_named(words, "communication_data_type", to_text(*file.precision));
-  file.optimizer = optimizer_named(words, "optimizer.type");
+  // What the script decides otherwise, options decide here.
+  if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");
   return file;
 }
 
 LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
                          const Cluster& cluster) {
   for (const std::string_view key :
-       {"training.enable_cpu_offload", "quantize.linear.float8.recipe_name"}) {
-    if (words.is_on(key)) words.refuse(key, "none");
+       {"training.enable_cpu_offload", "quantize.linear.float8.recipe_name",
+        "quantize.linear.mx.recipe_name", "model.converters",
+        "parallelism.pipeline_parallel_schedule_csv",
+        "parallelism.pipeline_parallel_split_points"}) {
+    if (!words.texts(key).empty() && words.is_on(key) && !words.texts(key).front().empty()) {
+      words.refuse(key, "none");
+    }
+  }
+  for (const std::string_view key :
+       {"parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"}) {
+    if (words.integer(key).value_or(1) > 1) words.refuse(key, "1");
   }
   LayoutFile file;
   TrainerGroups groups;
@@ -230,6 +254,9 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   // Pipelines keep gathered weights by default.
   const std::string reshard =
       words.text("parallelism.fsdp_reshard_after_forward").value_or("default");
+  if (reshard != "default" && reshard != "always" && reshard != "never") {
+    words.refuse("parallelism.fsdp_reshard_after_forward", "default, always or never");
+  }
   const bool drops = reshard == "always" || (reshard == "default" && groups.pipeline == 1);
   file.zero_stage = shards == 1 ? 0 : drops ? 3 : 2;
   if (shards > 1 && copies > 1) {

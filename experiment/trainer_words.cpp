@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -14,6 +15,7 @@ namespace parsim::experiment {
 namespace {
 
 constexpr std::string_view blanks = " \t\r";
+constexpr std::string_view separators = " \t\r\\();&|<>";  // of words in a shell
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(blanks);
@@ -55,7 +57,7 @@ std::vector<std::string> shell_words(std::string_view line) {
       inside = true;
     } else if (c == '#' && !inside) {
       break;
-    } else if (blanks.find(c) != std::string_view::npos || c == '\\' || c == '(' || c == ')') {
+    } else if (separators.find(c) != std::string_view::npos) {
       if (inside) words.push_back(std::exchange(word, {}));
       inside = false;
     } else {
@@ -93,6 +95,15 @@ std::string substituted(std::string word, const std::map<std::string, std::strin
   if (found == variables.end() && colon == std::string::npos) return word;
   const std::string value = found == variables.end() ? inside.substr(colon + 2) : found->second;
   return word.substr(0, at) + value + word.substr(end + (braces ? 1 : 0));
+}
+
+/// "$MODEL_ARGS", "${MODEL_ARGS[@]}": arguments, if nothing in the text assigns them.
+bool names_unknown_arguments(const std::string& word, std::string_view text) {
+  if (!word.starts_with('$')) return false;
+  const std::size_t begin = word.find_first_not_of("${");
+  if (begin == std::string::npos) return false;
+  const std::string name = word.substr(begin, word.find_first_of("}[", begin) - begin);
+  return name.find("ARG") != std::string::npos && text.find(name + "=") == std::string_view::npos;
 }
 
 /// The words of a line, with variables replaced; those in quotes apart, too: "--tp 2 --pp 4" of
@@ -253,6 +264,8 @@ void TrainerWords::refuse(std::string_view name, const std::string& accepted) co
 TrainerWords read_words(std::string_view text, const std::string& file) {
   std::map<std::string, TrainerWord> words;
   std::map<std::string, std::string> variables;
+  std::set<std::string> unassigned;
+  const std::string_view whole = text;
   std::string last;  // of which values may follow in later lines
   std::int64_t number = 0;
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
@@ -265,6 +278,10 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (const auto pair = yaml_pair(without_comment(line))) {
       last = pair->first;
+      if (trimmed(pair->second).starts_with('{')) {
+        throw InputError(fmt::format("{}:{}:{}", file, number, last), "a table in one line",
+                         "accepted: a line for each setting");
+      }
       words[last] = {yaml_values(pair->second), number};
       continue;
     }
@@ -284,9 +301,11 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       } else if (!last.empty()) {
         words[last].values.push_back(word);
       }
+      if (names_unknown_arguments(word, whole)) unassigned.insert(word);
     }
     if (!line.ends_with('\\')) last.clear();
   }
+  if (!unassigned.empty()) words["$"] = {{unassigned.begin(), unassigned.end()}, 0};
   return {file, std::move(words)};
 }
 

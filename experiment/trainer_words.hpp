@@ -47,7 +47,8 @@ class TrainerWords {
 /// Of a script: "--name value …", quoted or not; comments and line ends with a backslash are left
 /// out. Of YAML: "name: value" and "--name: value" at any depth, lists in one line or one item a
 /// line. Names have dashes for underscores, and no dashes in front. A name given twice is that of
-/// the last time, as for the trainer.
+/// the last time, as for the trainer. "$" are the variables of arguments that the text does not
+/// assign.
 [[nodiscard]] TrainerWords read_words(std::string_view text, const std::string& file);
 /// Of JSON or TOML: names are those of the tables and keys, with a dot between. Throws InputError
 /// for broken syntax.

@@ -140,18 +140,21 @@ std::string parallelism(const CarriedPlan& carried, const std::vector<Mesh>& mes
   const bool bf16 = storage_of(plan.precision) == Precision::bf16;
   if (bf16 || plan.precision == Precision::fp16) {
     text += fmt::format("  precision:\n    {}: True\n", bf16 ? "bf16" : "fp16");
-    text += bf16 && plan.reduce_precision == Precision::bf16
-                ? "    grad_reduce_in_bf16: True\n"
-                : "    accumulate_allreduce_grads_in_fp32: True\n";
+    if (plan.reduce_precision == Precision::fp32) {
+      text += "    accumulate_allreduce_grads_in_fp32: True\n";
+    } else if (bf16) {
+      text += "    grad_reduce_in_bf16: True\n";
+    }
   }
   return text + fmt::format(
                     "model:\n"
                     "  micro_batch_size: {}\n"
                     "  global_batch_size: {}\n"
                     "  optimizer:\n"
-                    "    optimizer: {}\n",
+                    "    optimizer: {}\n{}",
                     *carried.stages().front().micro_batch, plan.batch,
-                    plan.optimizer == Optimizer::adam ? "adam" : "sgd");
+                    plan.optimizer == Optimizer::adam ? "adam" : "sgd",
+                    plan.optimizer == Optimizer::sgd ? "    sgd_momentum: 0\n" : "");
 }
 
 }  // namespace

@@ -56,9 +56,28 @@ Value convert(const toml::node& node) {
   return value;
 }
 
+/// toml++ goes as deep into the stack as a key has parts.
+void check_dotted_keys(std::string_view text, const std::string& file) {
+  constexpr int most = 256;
+  constexpr std::string_view between = "=,[]{}";
+  std::int64_t number = 1;
+  int dots = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '#') at = std::min(text.find('\n', at), text.size()) - 1;
+    if (c == '\n') ++number;
+    if (c == '\n' || between.find(c) != std::string_view::npos) dots = 0;
+    if (c == '.' && ++dots > most) {
+      throw InputError(fmt::format("{}:{}", file, number), "a key of too many parts",
+                       fmt::format("accepted: {} at most", most));
+    }
+  }
+}
+
 }  // namespace
 
 Value parse_toml(std::string_view text, const std::string& file) {
+  check_dotted_keys(text, file);
   try {
     return convert(toml::parse(text, file));
   } catch (const toml::parse_error& error) {

@@ -86,6 +86,9 @@ TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of sc
     CAPTURE(text);
     CHECK(groups_of(read(text)) == "0,1/2,3|4,5/6,7");
   }
+  CHECK(read("x --tensor-model-parallel-size 2 --bf16; echo done > log\n").precision ==
+        Precision::bf16);
+  CHECK(read("x --tensor-model-parallel-size 2 ${MODEL_ARGS[@]} $DATA_ARGS\n").notes.size() == 2);
   CHECK(refusal("x --tensor-model-parallel-size $TP\n") ==
         "run.sh:1:tensor-model-parallel-size: '$TP'; accepted: a whole number of 1 or more");
 }
@@ -112,7 +115,7 @@ TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
     CAPTURE(arguments);
     CHECK(first_layers(arguments) == std::pair{std::move(expected), chunks});
   };
-  check("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*3L",
+  check("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*5|t*3L'",
         {0, block[5]}, 1);
   check("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'E(tt|)*3,t,tL'",
         {0, block[2], block[4], block[6]}, 2);
@@ -155,6 +158,21 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
       "Interleaved1F1B");
   CHECK(refusal("hetero_process_meshes: [2, 1, 1, 2]\n", "f.yaml").find("of each mesh") !=
         std::string::npos);
+  CHECK(refusal("model: {tensor_model_parallel_size: 2}\n", "f.yaml") ==
+        "f.yaml:1:model: a table in one line; accepted: a line for each setting");
+  CHECK(refusal("hetero_process_meshes: [2, 1, 1, 2, 1, 1, 2, 1, 2, 1]\n", "f.yaml")
+            .find("the same cp") != std::string::npos);
+  CHECK(
+      refusal("hetero_process_meshes: [2, 1, 1, 4, 1]\noptimizer_cpu_offload: True\n", "f.yaml") ==
+      "f.yaml:2:optimizer-cpu-offload: 'True'; accepted: optimizer states on the GPU");
+  CHECK(refusal("[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [\n"
+                "  [\"layers.0\", \"layers.2\"], [\"layers.1\"]]\n",
+                "t.toml")
+            .find("layers.1 next") != std::string::npos);
+  CHECK(refusal("{\"train_batch_size\": 16, \"bf16\": true}", "ds.json") ==
+        "ds.json:1:bf16: 'true'; accepted: none");
+  CHECK(refusal(start + "--micro-batch-size 1 --global-batch-size 400000") ==
+        "run.sh:1:global-batch-size: 100000 micro-batches; accepted: 65536 at most");
   CHECK(!is_trainer_file("[[stages]]\nblocks = \"0-7\"\n", "layout.toml"));
   CHECK(!is_trainer_file("{\"format\": \"parsim-plan\"}", "plan.json"));
 }

@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "tests/support/refusal.hpp"
+#include "topologies/document.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
@@ -87,7 +88,8 @@ std::map<std::string, std::string> expected() {
        ":4:overrides.devices: 'gup*' matches no name; accepted: gpu0, gpu1, gpu2, gpu3, gpu4, "
        "gpu5, gpu6, gpu7, with * for any characters"},
       {"override_of_wrong_key.toml",
-       ":5:overrides.rate: devices have no 'rate'; accepted: model, memory, price, power, idle_power"},
+       ":5:overrides.rate: devices have no 'rate'; accepted: model, memory, price, power, "
+       "idle_power"},
       {"override_without_target.toml",
        ":3:overrides: an override needs either 'devices' or 'links'; accepted: devices = "
        "\"pattern\" or links = \"pattern\""},
@@ -161,6 +163,19 @@ TEST_CASE("cluster files: one that is not there is named") {
         "--cluster: cannot read the file 'no/such.toml'; accepted: a cluster in TOML or JSON");
   CHECK(refusal(folder) == "--cluster: '" + folder +
                                "' is a directory; accepted: a file with a cluster in TOML or JSON");
+}
+
+TEST_CASE("cluster files: keys and tables of very many parts are refused, not followed") {
+  std::string parts = "a";
+  for (int i = 0; i < 50'000; ++i) parts += ".a";
+  for (const std::string& text : {parts + " = 1\n", "[" + parts + "]\n",
+                                  "x = {" + parts + " = 1}\n", "[[" + parts + "]]\n"}) {
+    CHECK_THROWS_WITH_AS((void)parse_toml(text, "deep.toml"),
+                         "deep.toml:1: a key of too many parts; accepted: 256 at most", InputError);
+  }
+  CHECK(
+      parse_toml("# " + std::string(1000, '.') + "\nrates = [1.5, 2.5]\n", "x.toml").keys.size() ==
+      1);
 }
 
 TEST_CASE("generators: a wrong call is refused with what is accepted") {
