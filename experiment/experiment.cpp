@@ -369,8 +369,7 @@ void Experiment::read_layout_file() {
   decide("--optimizer", layout->optimizer, request.optimizer);
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (of_trainer && !request.given.contains("--optimizer")) {  // the script's, most likely this one
-    request.optimizer = Optimizer::adam;
-    request.given.insert("--optimizer");
+    decide("--optimizer", std::optional(Optimizer::adam), request.optimizer);
   }
   const std::string& file = request.layout_file;
   check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
