@@ -29,7 +29,7 @@ struct BuyRow {
   std::string text;
   std::size_t gpus = 0;
   Money price{};                 ///< of what is bought
-  Money fixed{};                 ///< part of the price that a run costs whatever time it takes
+  Money fixed{};                 ///< part of the price that a run costs however long it takes
   MoneyPerHour per_hour{};       ///< of everything else, without electricity
   std::optional<Watts> power{};  ///< the most of what is kept and bought; nothing of what is rented
   bool rented = false;

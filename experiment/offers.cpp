@@ -183,6 +183,18 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
   if (job.arguments.has("--cluster")) {
     throw InputError(where, "a cluster", "accepted: machines of --own and --offers");
   }
+  // What candidates of different size and kind cannot have in common, or what buy decides.
+  for (const char* flag : {"--tp", "--pp", "--dp", "--vp", "--cp", "--ep", "--objective", "--plan",
+                           "--layout", "--scaling"}) {
+    if (!job.arguments.has(flag)) continue;
+    throw InputError(where, fmt::format("{}, which 'buy' chooses for each candidate", flag),
+                     "accepted: network, batch, precision, optimizer and the like");
+  }
+  for (const std::string& name : job.arguments.texts("--strategy")) {
+    if (name == "data" || name == "tensor" || name == "pipeline") continue;
+    throw InputError(where, fmt::format("strategy '{}'", name),
+                     "accepted: data, tensor and pipeline, which 'buy' asks");
+  }
   if (!job.arguments.has("--network") || !job.arguments.has("--batch")) {
     throw InputError(where, "no network or no batch",
                      "accepted: both, the same on all machines that are compared");

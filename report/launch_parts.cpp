@@ -29,7 +29,8 @@ CarriedPlan::CarriedPlan(Trainer trainer, const Network& network_of_plan,
   }
   if (!degrees_.zero) refuse("layers have ZeRO stages of their own", "one of --zero");
   if (!degrees_.recompute) {
-    refuse("it recomputes layers of its own choice", "--recompute none, selective or full");
+    refuse("it recomputes layers of its own choice",
+           "one of --recompute but optimal, without --recompute-every");
   }
 }
 
@@ -60,7 +61,7 @@ void CarriedPlan::require_equal_groups() const {
     }
     if (!stage.micro_batch) {
       refuse("the replicas of a stage have unequal shares",
-             "--shares equal; in a layout equal samples");
+             "another --dp or --micro-batches; in a layout equal samples");
     }
   }
 }

@@ -154,7 +154,7 @@ TEST_CASE("buy: costs of a run by hand, bought, rented and kept") {
   for (std::size_t i = 1; i < answer.rows.size(); ++i) {
     CHECK(answer.rows[i - 1].cost.value <= answer.rows[i].cost.value);
   }
-  // With ten runs the box costs each 1752, whatever time it takes.
+  // With ten runs the box costs each 1752, however long a run takes.
   for (const BuyRow& row : asked("runs = 10\n" + job_text).rows) {
     CHECK(row.fixed.value == doctest::Approx(row.purchase.taken[0] == 1 ? 1752 : 0));
     CHECK(row.cost_at(2).value - row.cost.value ==
@@ -192,6 +192,10 @@ TEST_CASE("buy: files of jobs and offers are refused with place, found and accep
   CHECK(of_job("electricity = \"3\"\n" + job_text.substr(0, job_text.find("elec")) +
                "[options]\nnetwork = \"lenet5\"\nbatch = 8\n") ==
         "job.toml:1:electricity: '3'; accepted: \"0.25 /kWh\"");
+  CHECK(of_job(job_text + "tp = 2\n").find("--tp, which 'buy' chooses for each candidate") !=
+        std::string::npos);
+  CHECK(of_job(job_text + "strategy = \"best\"\n").find("strategy 'best'; accepted: data") !=
+        std::string::npos);
   CHECK(of_job(job_text + "cluster = \"dgx-v100\"\n")
             .find("a cluster; accepted: machines of --own and --offers") != std::string::npos);
 }

@@ -329,7 +329,7 @@ TEST_CASE("launch: each trainer refuses what its files have no words for") {
                  "samples = [5, 3]\n");
   CHECK(refused(mixed_stages(uneven), Trainer::flagscale) ==
         "--launch: FlagScale cannot run this plan: the replicas of a stage have unequal shares; "
-        "accepted: --shares equal; in a layout equal samples");
+        "accepted: another --dp or --micro-batches; in a layout equal samples");
   CHECK(refused(mixed_stages(mixed_layout), Trainer::megatron).find("--launch flagscale") !=
         std::string::npos);
   const Made pipeline = made(machines, 4, [](experiment::Request& request) {
