@@ -71,14 +71,14 @@ std::string draw_scaling(const experiment::Scaling& scaling) {
       const std::string px = coordinate(x(static_cast<double>(point.gpus)));
       const std::string py = coordinate(y(*point.speedup));
       curve.path += fmt::format("{}{} {}", curve.path.empty() ? "M" : "L", px, py);
-      curve.dots += fmt::format(
-          "<circle class=s{} cx={} cy={} r=3.5><title>{} on {}: {} x{}</title></circle>", s % 10,
-          px, py, html_name(point.strategy), point.gpus, three_digits(*point.speedup),
-          point.fits ? "" : ", does not fit in memory");
+      curve.dots +=
+          fmt::format("<circle cx={} cy={} r=3.5><title>{} on {}: {} x{}</title></circle>", px, py,
+                      html_name(point.strategy), point.gpus, three_digits(*point.speedup),
+                      point.fits ? "" : ", does not fit in memory");
       curve.end = y(*point.speedup);
     }
     if (!curve.path.empty()) {
-      out += fmt::format("<path class=s{} d=\"{}\"/>{}", s % 10, curve.path, curve.dots);
+      out += fmt::format("<path class=curve d=\"{}\"/>{}", curve.path, curve.dots);
       curves.push_back(std::move(curve));
     }
   }
@@ -90,11 +90,8 @@ std::string draw_scaling(const experiment::Scaling& scaling) {
   double lowest = 0.0;
   for (const std::size_t i : order) {
     lowest = std::max(lowest + 15, curves[i].end);
-    const auto number = static_cast<std::size_t>(
-        std::find(strategies.begin(), strategies.end(), curves[i].strategy) - strategies.begin());
-    out +=
-        fmt::format("<text class=\"end s{}\" x={} y={}>{}</text>", number % 10,
-                    left + plot_width + 10, coordinate(lowest + 4), html_name(curves[i].strategy));
+    out += fmt::format("<text class=end x={} y={}>{}</text>", left + plot_width + 10,
+                       coordinate(lowest + 4), html_name(curves[i].strategy));
   }
   return out + "</svg></div>\n" + html_table(scaling_table(scaling));
 }

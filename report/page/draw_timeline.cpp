@@ -7,6 +7,7 @@
 
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
+#include "report/page/ranks.hpp"
 #include "report/trace.hpp"
 
 namespace parsim::report {
@@ -14,34 +15,27 @@ namespace parsim::report {
 namespace {
 
 constexpr int track_height = 14;
-constexpr std::int64_t columns = 600;  ///< of the picture without a script
 
-/// What a track shows at this resolution: a column belongs to the first bar that touches it, and
-/// neighbouring columns of a kind are one stroke.
-void append_strokes(const BarTrack& track, std::size_t row, const Bars& bars,
-                    std::array<std::string, bar_kinds>& paths) {
-  const double y = (static_cast<double>(row) + 0.5) * track_height;
-  std::int64_t begin = 0, end = 0;
-  std::size_t kind = 0;
-  const auto flush = [&] {
-    if (end > begin) paths[kind] += fmt::format("M{} {}h{}", begin, coordinate(y), end - begin);
-  };
-  for (const Bar& bar : track.bars) {
-    const std::int64_t from = std::max(bar.start * columns / bars.end, end);
-    const std::int64_t to = std::min(columns, (bar.start + bar.length) * columns / bars.end + 1);
-    if (to <= from) continue;
-    const auto this_kind =
-        static_cast<std::size_t>(bars.labels[static_cast<std::size_t>(bar.label)].kind);
-    if (from == end && this_kind == kind) {
-      end = to;
-      continue;
+/// The paths of a picture with so many columns, by kind, and their strokes.
+struct Picture {
+  std::array<std::string, bar_kinds> paths;
+  std::size_t strokes = 0;
+};
+
+Picture picture_of(const Bars& bars, std::size_t columns) {
+  Picture picture;
+  for (std::size_t row = 0; row < bars.tracks.size(); ++row) {
+    const double y = (static_cast<double>(row) + 0.5) * track_height;
+    const std::vector<std::uint8_t> kinds = columns_of(bars.tracks[row], bars, columns);
+    for (std::size_t c = 0; c < columns;) {
+      const std::size_t first = c;
+      while (c < columns && kinds[c] == kinds[first]) ++c;
+      if (kinds[first] == nothing) continue;
+      picture.paths[kinds[first]] += fmt::format("M{} {}h{}", first, coordinate(y), c - first);
+      ++picture.strokes;
     }
-    flush();
-    begin = from;
-    end = to;
-    kind = this_kind;
   }
-  flush();
+  return picture;
 }
 
 std::string data_of(const Bars& bars) {
@@ -73,25 +67,38 @@ std::string data_of(const Bars& bars) {
 
 }  // namespace
 
-std::string draw_timeline(const Bars& bars, const Cluster& cluster) {
+std::string draw_timeline(const Bars& bars, const Cluster& cluster, const TimelineSize& size) {
   if (bars.tracks.empty()) return {};
   const std::size_t height = track_height * bars.tracks.size();
-  std::array<std::string, bar_kinds> paths;
   std::string names;
-  for (std::size_t t = 0; t < bars.tracks.size(); ++t) {
-    append_strokes(bars.tracks[t], t, bars, paths);
-    names += html(cluster[bars.tracks[t].device].name, 24) + " " +
-             track_name(bars.tracks[t].queue) +
-             (bars.tracks[t].note.empty() ? "" : " " + bars.tracks[t].note) + "\n";
+  for (const BarTrack& track : bars.tracks) {
+    names += track.name.empty()
+                 ? html(cluster[track.device].name, 24) + " " + track_name(track.queue)
+                 : html(track.name, 24);
+    names += (track.note.empty() ? "" : " " + track.note) + "\n";
+  }
+  std::size_t columns = 600;
+  Picture picture = picture_of(bars, columns);
+  while (picture.strokes > size.strokes && columns > 75) {
+    columns /= 2;
+    picture = picture_of(bars, columns);
   }
   std::string out = "<div class=timeline><pre>" + names + "</pre>";
   out += fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=none height={}>", columns,
                      height, height);
   for (std::size_t k = 0; k < bar_kinds; ++k) {
-    if (!paths[k].empty()) out += fmt::format("<path class=k{} d=\"{}\"/>", k, paths[k]);
+    if (picture.paths[k].empty()) continue;
+    out += fmt::format("<path class=k{} d=\"{}\"/>", k, picture.paths[k]);
   }
-  out += fmt::format("</svg><script type=\"application/json\">{}</script></div>\n",
-                     json_for_script(data_of(bars)));
+  out += "</svg>";
+  if (size.bars > 0) {
+    out += fmt::format("<script type=\"application/json\">{}</script>",
+                       json_for_script(data_of(thinned(bars, size.bars))));
+  } else {
+    out += fmt::format("<p class=ends><span>0</span><span>{}</span></p>",
+                       to_text(Seconds{static_cast<double>(bars.end) / 1e9}));
+  }
+  out += "</div>\n";
   if (!bars.left_out.empty()) {
     out += fmt::format("<p class=key>shown: {}</p>\n", html(bars.left_out));
   }

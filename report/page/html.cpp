@@ -64,22 +64,27 @@ std::string coordinate(double value) { return fmt::format("{}", std::round(value
 
 std::string width_percent(double share) { return coordinate(100 * share) + "%"; }
 
-std::string html_table(const Table& all) {
+std::string html_table(const Table& all, bool cards) {
   const Table table = table_for_page(all);
-  std::string out = "<div class=scroll><table class=sortable>";
+  std::string out =
+      fmt::format("<div class=scroll><table class=\"sortable{}\">", cards ? " cards" : "");
   if (!table.title.empty()) out += fmt::format("<caption>{}</caption>", html(table.title));
   out += "<thead><tr>";
   for (const Column& column : table.columns) {
     out += fmt::format("<th{}>{}", column.is_number ? " class=n" : "", html(column.title));
   }
   out += "<tbody>";
-  for (const std::vector<TableCell>& row : table.rows) {
-    out += "<tr>";
-    for (std::size_t c = 0; c < row.size(); ++c) {
+  const std::size_t fit = table.rules.empty() ? table.rows.size() : table.rules.front().first;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    out += table.winner == r ? "<tr class=best>" : r >= fit ? "<tr class=over>" : "<tr>";
+    for (std::size_t c = 0; c < table.columns.size(); ++c) {
+      const TableCell& cell = table.rows[r][c];
+      const std::string title =
+          cards && c > 0 ? fmt::format(" data-t=\"{}\"", html(table.columns[c].title)) : "";
       if (table.columns[c].is_number) {
-        out += fmt::format("<td data-v=\"{}\">{}", html(row[c].raw), html(row[c].text));
+        out += fmt::format("<td data-v=\"{}\"{}>{}", html(cell.raw), title, html(cell.text));
       } else {
-        out += fmt::format("<td>{}", html(unbroken(row[c].text)));
+        out += fmt::format("<td{}>{}", title, html(unbroken(cell.text)));
       }
     }
     out += "\n";

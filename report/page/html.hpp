@@ -23,7 +23,8 @@ namespace parsim::report {
 /// A share of a whole as a length: "12.3%".
 [[nodiscard]] std::string width_percent(double share);
 
-/// The table with sortable columns; numbers carry their exact value for sorting.
-[[nodiscard]] std::string html_table(const Table& table);
+/// The table with sortable columns; numbers carry their exact value for sorting. As `cards` every
+/// row is a box with the columns' titles on narrow screens, so that none is cut.
+[[nodiscard]] std::string html_table(const Table& table, bool cards = false);
 
 }  // namespace parsim::report

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "core/errors.hpp"
 #include "report/embedded.hpp"
@@ -60,62 +59,55 @@ std::vector<std::string> general_notes(const Page& page) {
   return notes;
 }
 
-/// Drawings of earlier sections: an equal one refers to the first.
-class Shown {
- public:
-  std::string once(std::string drawing, const std::string& strategy) {
-    const auto [at, fresh] = by_.try_emplace(drawing, strategy);
-    return fresh ? std::move(drawing) : fmt::format("<p>Same as {}.</p>\n", html_name(at->second));
+/// "Same plan: hybrid, layer-wise."
+std::string namesakes(const Page& page, const std::string& strategy) {
+  std::vector<std::string> names;
+  for (const StrategySection& section : page.sections) {
+    if (section.result.same_plan_as == strategy) names.push_back(section.result.strategy);
   }
+  return names.empty() ? "" : fmt::format("<p>Same plan: {}.</p>\n", html(join(names)));
+}
 
- private:
-  std::map<std::string, std::string> by_;
-};
-
-std::string section_of(const Page& page, const StrategySection& section, bool open, Shown& shown) {
+std::string section_of(const Page& page, const StrategySection& section, bool open) {
   const experiment::RunResult& result = section.result;
   std::string out = fmt::format("<details class=strategy{}><summary><h3>{}</h3> ",
                                 open ? " open" : "", html_name(result.strategy));
   if (!result.error.empty()) {
     return out + fmt::format("no plan</summary><p>{}</p></details>\n", html(result.error));
   }
-  out += fmt::format("{} per step, {} samples/s, {}</summary>\n", to_text(result.step_time),
+  out += fmt::format("{}; {} per step, {} samples/s, {}</summary>\n",
+                     html(strategies::short_text(result.degrees)), to_text(result.step_time),
                      three_digits(result.samples_per_second),
                      html(experiment::memory_verdict(result)));
-  const std::int64_t parts = result.micro_batches;
-  if (parts > 1) out += fmt::format("<p>{} micro-batches per step.</p>", parts);
-  out += list_of(result.notes, "notes");
+  out += namesakes(page, result.strategy);
   const Cluster& cluster = page.experiment.cluster;
-  out += "<h4>Plan</h4>\n" +
-         shown.once(draw_plan(page.experiment.network, cluster, section.plan), result.strategy);
-  out += "<h4>Devices</h4>\n" + shown.once(draw_devices(result), result.strategy);
-  out += "<h4>Links</h4>\n";
-  if (!open) {
-    out += shown.once(draw_cluster(cluster, section.hop_use, false), result.strategy);
-  }
-  out += list_links(page.experiment.cluster, section.hop_use);
+  out += "<h4>Stages</h4>\n" + draw_stages(page.experiment.network, cluster, section.plan, result);
+  out += "<h4>Time and memory of the devices</h4>\n" + draw_devices(result);
   if (!section.bars.tracks.empty()) {
-    out += "<h4>Timeline</h4>\n" + draw_timeline(section.bars, page.experiment.cluster);
+    out += "<h4>Timeline of a step</h4>\n";
+    out += draw_timeline(section.bars, cluster,
+                         open ? TimelineSize{4000, 4000} : TimelineSize{1200, 0});
+    out += timeline_key();
+    out +=
+        "<p class=key>×16: so many devices do the same at the same times, up to one hundredth "
+        "of the step.</p>\n";
+  }
+  out += "<h4>Links</h4>\n" + link_table(cluster, section.hop_use);
+  if (!result.notes.empty()) {
+    out += "<details><summary>how the plan was found</summary>" + list_of(result.notes, "notes") +
+           "</details>\n";
   }
   return out + "</details>\n";
 }
 
-/// The legend of all sections.
-constexpr std::string_view keys =
-    R"(<p class=key>Plan, split along: <i class=ds></i>samples <i class=dc></i>channels <i class=dh></i>
-height, width, tokens <i class=di></i>input channels (partial sums) <i class=dr></i>replicated
-<i class=dw></i>not split. Layers from left to right, devices from top to bottom.</p>
-<p class=key>Memory: <i class=m0></i>weights <i class=m1></i>gradients <i class=m2></i>optimizer state
-<i class=m3></i>activations <i class=m4></i>buffers <i class=limit></i>limit</p>
-)";
-constexpr std::string_view meanings = R"(<dl>
+constexpr std::string_view meanings = R"(<dl class=words>
 <dt>step<dd>simulated time of one training step: forward, backward, gradient synchronisation, update
 <dt>compute<dd>a kernel runs on the device
 <dt>exposed communication<dd>the device communicates while no kernel runs on it
 <dt>idle<dd>neither; the three add up to the step
 <dt>samples/s<dd>batch / step
 <dt>moved<dd>payload bytes received by devices; an all-reduce of S bytes over n devices counts 2(n−1)·S
-<dt>busy (links)<dd>bytes carried in one direction / (rate × step)
+<dt>use of a link<dd>bytes carried in one direction / (rate × step)
 <dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication buffers;
 library workspaces and fragmentation are left to the headroom
 </dl>
@@ -142,20 +134,17 @@ std::string page_end(const std::vector<std::string>& command, bool timelines,
 }
 
 std::string_view timeline_key() {
-  return R"(<p class=key>Timeline: <i class=k0></i>forward <i class=k1></i>backward <i class=k2></i>update,
-copies <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i>pipeline</p>
+  return R"(<p class=key>Compute: <i class=k0></i>forward <i class=k1></i>backward <i class=k2></i>update,
+copies. Communication: <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i>pipeline.</p>
 )";
 }
 
 std::string render_page(const Page& page) {
   const experiment::Experiment& experiment = page.experiment;
-  const std::string title = fmt::format("{} on {}", html_name(experiment.network.name),
-                                        html_name(experiment.cluster.name));
-  const auto opened = std::find_if(
-      page.sections.begin(), page.sections.end(),
-      [&](const StrategySection& section) { return section.result.strategy == page.best; });
-  const std::size_t open =
-      opened == page.sections.end() ? 0 : static_cast<std::size_t>(opened - page.sections.begin());
+  std::string title = fmt::format("{} on {}", html_name(experiment.network.name),
+                                  html_name(experiment.cluster.name));
+  std::vector<experiment::RunResult> results;
+  for (const StrategySection& section : page.sections) results.push_back(section.result);
   const bool timelines =
       std::any_of(page.sections.begin(), page.sections.end(),
                   [](const StrategySection& section) { return !section.bars.tracks.empty(); });
@@ -166,25 +155,19 @@ std::string render_page(const Page& page) {
   }
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n" + list_of(page.document.warnings, "warnings");
-
-  std::vector<experiment::RunResult> results;
-  for (const StrategySection& section : page.sections) results.push_back(section.result);
-  out += "<h2>Predicted step time</h2>\n" + draw_strategies(results);
-  out += html_table(page.document.tables.front());
-  if (const auto jitter = jitter_table(experiment, results)) out += html_table(*jitter);
-  if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
-  out += fmt::format("<h2>Cluster: link use of {}</h2>\n",
-                     html_name(page.sections[open].result.strategy));
-  out += draw_cluster(experiment.cluster, page.sections[open].hop_use, true);
-  out += "<h2>Strategies</h2>\n" + std::string(keys);
-  if (timelines) out += timeline_key();
-  Shown shown;
-  for (std::size_t i = 0; i < page.sections.size(); ++i) {
-    out += section_of(page, page.sections[i], i == open, shown);
+  out += "<h2>Predicted step time</h2>\n" + draw_steps(results) + draw_costs(results);
+  out += results.size() == 1 ? "<h2>The plan</h2>\n" : "<h2>Plans</h2>\n";
+  bool open = true;
+  for (const StrategySection& section : page.sections) {
+    if (!section.result.same_plan_as.empty()) continue;
+    out += section_of(page, section, open);
+    open = false;
   }
-  out += "<h2>Notes</h2>\n" + list_of(general_notes(page), "notes");
-  out +=
-      std::string("<details><summary>glossary</summary>") + std::string(meanings) + "</details>\n";
+  out += "<h2>All numbers</h2>\n" + html_table(page.document.tables.front(), true);
+  if (const auto jitter = jitter_table(experiment, results)) out += html_table(*jitter, true);
+  if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
+  out += "<h2>How sure, and on what data</h2>\n" + list_of(general_notes(page), "notes");
+  out += std::string("<h2>What the words mean</h2>\n") + std::string(meanings);
   return out + "<h2>Command and inputs</h2>\n" +
          page_end(
              experiment.request.command, timelines,

@@ -15,9 +15,8 @@ namespace parsim::report {
 
 struct Page {
   const experiment::Experiment& experiment;
-  const Document& document;               ///< the report that goes to standard output
-  std::vector<StrategySection> sections;  ///< in the order of the rows
-  std::string best;                       ///< the strategy to open the page with; "" for the first
+  const Document& document;                      ///< the report that goes to standard output
+  std::vector<StrategySection> sections;         ///< in the order of the rows
   const experiment::Scaling* scaling = nullptr;  ///< null without --scaling
 };
 [[nodiscard]] std::string render_page(const Page& page);

@@ -22,7 +22,7 @@ StrategySection ReportFile::section(const experiment::Experiment& experiment,
 void ReportFile::write(const experiment::Experiment& experiment, Document& document,
                        const std::vector<experiment::RunResult>& results,
                        std::vector<StrategySection> sections, const experiment::Scaling* scaling) {
-  Page page{experiment, document, {}, {}, scaling};
+  Page page{experiment, document, {}, scaling};
   for (const experiment::RunResult& result : results) {
     const auto found = std::find_if(
         sections.begin(), sections.end(),
@@ -33,7 +33,6 @@ void ReportFile::write(const experiment::Experiment& experiment, Document& docum
       page.sections.push_back(std::move(*found));
     }
     page.sections.back().result = result;
-    if (page.best.empty() && result.fits()) page.best = result.strategy;
   }
   file_->commit(is_latex(path_) ? latex_table(document, results) : render_page(page));
   document.notes.push_back(fmt::format("report written to {}", experiment::shown_path(path_)));

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "report/page/ranks.hpp"
 #include "report/trace.hpp"
 
 namespace parsim::report {
@@ -14,6 +15,8 @@ namespace parsim::report {
 namespace {
 
 constexpr std::size_t most_bars = 1'000'000, most_tracks = 64;
+
+}  // namespace
 
 BarKind bar_kind(const ExecDag& dag, OpId id) {
   switch (dag.kind(id)) {
@@ -45,8 +48,6 @@ BarKind bar_kind(const ExecDag& dag, OpId id) {
 }
 
 std::int64_t nanosecond(Seconds time) { return std::llround(time.count() * 1e9); }
-
-}  // namespace
 
 Bars bars_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster) {
   Bars bars;
@@ -119,7 +120,7 @@ StrategySection make_section(const Cluster& cluster, const experiment::Run& run,
   section.result = run.result;
   section.plan = std::move(plan);
   section.hop_use = run.hop_use;
-  if (with_timeline) section.bars = bars_of(run.dag, run.timeline, cluster);
+  if (with_timeline) section.bars = ranks_of(run.dag, run.timeline, cluster);
   return section;
 }
 

@@ -26,6 +26,7 @@ struct BarTrack {
   std::int32_t queue = 0;  ///< see Queue
   std::vector<Bar> bars;   ///< in order, not overlapping
   std::string note{};      ///< follows the track's name
+  std::string name{};      ///< in place of the device and the queue
 };
 struct BarLabel {
   std::string text;
@@ -37,6 +38,9 @@ struct Bars {
   std::vector<BarTrack> tracks;  ///< by device and queue
   std::string left_out;          ///< what is not shown, "" if all is
 };
+[[nodiscard]] BarKind bar_kind(const ExecDag& dag, OpId id);
+[[nodiscard]] std::int64_t nanosecond(Seconds time);
+
 /// The timeline as bars. Of more than a million bars, or of more than 64 devices, only those of the
 /// first devices.
 [[nodiscard]] Bars bars_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster);
@@ -49,7 +53,7 @@ struct StrategySection {
   experiment::RunResult result;
   Plan plan;                    ///< empty if the strategy has none
   std::vector<double> hop_use;  ///< bytes / (rate x step) by Hop::index(); may be empty
-  Bars bars;                    ///< empty without timelines
+  Bars bars;                    ///< of ranks_of(); empty without timelines
 };
 [[nodiscard]] StrategySection make_section(const Cluster& cluster, const experiment::Run& run,
                                            Plan plan, bool with_timeline);

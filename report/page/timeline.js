@@ -186,4 +186,4 @@ const seen = new IntersectionObserver(entries => {
     timeline(entry.target);
   }
 }, {rootMargin: '200px'});
-for (const place of document.querySelectorAll('.timeline')) seen.observe(place);
+for (const place of document.querySelectorAll('.timeline:has(script)')) seen.observe(place);

@@ -106,7 +106,7 @@ std::string scatter(const std::string& name, const Rows& rows) {
   const std::string& unit = rows.front().claim.unit;
   for (const validation::ValidationRow& row : rows) {
     out += fmt::format(
-        "<circle class=s0 cx={} cy={} r=3><title>{}: expected {} {}, predicted {} {}, {}"
+        "<circle cx={} cy={} r=3><title>{}: expected {} {}, predicted {} {}, {}"
         "</title></circle>",
         x(row.claim.expected), y(row.predicted), html_name(row.claim.name),
         three_digits(row.claim.expected), html_name(row.claim.unit), three_digits(row.predicted),

@@ -99,10 +99,11 @@ def check_numbers(browser, results):
         check(row[0] == result['strategy'], f'{row[0]} stands where the JSON has it')
         for title, key in (('step', 'step_time_s'), ('samples/s', 'throughput_samples_per_s')):
             check(float(row[titles.index(title)]) == result[key], f'{row[0]}: {key}')
-    bars = browser.run("return [...document.querySelectorAll('main > .bars > b')].map(b => b.textContent)")
+    bars = browser.run("return [...document.querySelectorAll('.steps > svg.step')]"
+                       ".map(s => s.previousElementSibling.textContent.replace('★ ', ''))")
     check(bars == [result['strategy'] for result in results], 'a bar for every strategy')
     # The first bar's segments are to scale: compute over the step.
-    widths = browser.run("return [...document.querySelector('main > .bars svg').querySelectorAll('rect')]"
+    widths = browser.run("return [...document.querySelector('.steps svg.step').querySelectorAll('rect')]"
                          ".map(rect => rect.getBoundingClientRect().width)")
     devices = [d for d in results[0]['devices'] if d['memory_bytes'] > 0]
     compute = sum(d['compute_s'] for d in devices) / len(devices) / results[0]['step_time_s']
@@ -239,13 +240,15 @@ def main():
             fastest = next(result for result in results if result['fits'])
             check_timeline(browser, fastest['step_time_s'])
             check_looks(browser)
-            curves = browser.run("return document.querySelectorAll('.scaling path[class^=s]').length")
+            curves = browser.run("return document.querySelectorAll('.scaling path.curve').length")
             check(curves == len(results), 'a curve for every strategy')
             browser.open(folder + '/hostile.html')
             title = browser.run('return document.title')
             check(title.startswith('mlp on ' + hostile[:30]), f'a hostile name is only text: {title}')
-            check(browser.run("return document.querySelectorAll('svg.cluster g.gpu').length") == 2,
-                  'the drawing of a cluster with hostile names is whole')
+            links = browser.run("return [...document.querySelectorAll('.links tbody tr')]"
+                                ".map(row => row.textContent)")
+            check(len(links) == 1 and '</svg>' in links[0],
+                  f'the links of a cluster with hostile names are whole: {links}')
             browser.open(folder + '/validation.html')
             check_validation(browser, rows)
             errors = browser.errors()

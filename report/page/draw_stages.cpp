@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/errors.hpp"
+#include "report/degrees.hpp"
+#include "report/page/drawings.hpp"
+#include "report/page/html.hpp"
+#include "report/runs.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+/// "16 x a100-sxm4-40, 16 x v100-sxm2-32": the devices, each once.
+std::string types_of(const Cluster& cluster, std::vector<DeviceId> devices) {
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const DeviceId device : devices) {
+    const std::string& model = cluster.model(device).name;
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == model; });
+    if (known == counts.end()) {
+      counts.emplace_back(model, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : counts) {
+    words.push_back(fmt::format("{}\u00a0x\u00a0{}", count, html_name(model)));
+  }
+  return join(words);
+}
+
+/// The layer of a stage whose samples are divided among most devices; nothing if none is.
+const LayerPlan* by_samples(const Plan& plan, const strategies::StageSummary& stage) {
+  const LayerPlan* found = nullptr;
+  std::size_t most = 1;
+  for (const LayerId layer : stage.layers) {
+    for (const Cut& cut : plan.layers[layer.index()].cuts) {
+      if (cut.dim != Dim::sample || cut.sizes.size() <= most) continue;
+      most = cut.sizes.size();
+      found = &plan.layers[layer.index()];
+    }
+  }
+  return found;
+}
+
+/// "41 samples on each of 4 x v100-sxm2, 23 on each of 4 x p100-sxm2": of a micro-batch.
+std::string samples_of(const Cluster& cluster, const Plan& plan,
+                       const strategies::StageSummary& stage) {
+  const std::int64_t micro_batch = plan.batch / plan.schedule.micro_batches;
+  const LayerPlan* const layer = by_samples(plan, stage);
+  if (layer == nullptr) return counted(micro_batch, "sample");
+  std::size_t after = 1;  // cells of a part of the samples that follow one another
+  const std::vector<std::int64_t>* sizes = nullptr;
+  for (const Cut& cut : layer->cuts) {
+    if (sizes != nullptr) after *= cut.sizes.size();
+    if (cut.dim == Dim::sample) sizes = &cut.sizes;
+  }
+  std::map<std::pair<std::int64_t, std::string>, std::size_t> counts;
+  for (std::size_t cell = 0; cell < layer->devices.size(); ++cell) {
+    const std::int64_t samples = (*sizes)[cell / after % sizes->size()];
+    ++counts[{-samples, cluster.model(layer->devices[cell]).name}];
+  }
+  std::vector<std::string> words;
+  for (const auto& [key, count] : counts) {
+    words.push_back(
+        fmt::format("{} on each {}", counted(-key.first, "sample"), html_name(key.second)));
+  }
+  return join(words);
+}
+
+/// What a stage is, without its number.
+std::string box_of(const Network& network, const Cluster& cluster, const Plan& plan,
+                   const strategies::StageSummary& stage, std::int64_t micro_batches) {
+  const std::string blocks = blocks_text(stage);
+  std::string out =
+      blocks.empty()
+          ? fmt::format("<p>{}", html(layer_ranges(network, stage.layers), 90))
+          : fmt::format("<p>{} {}",
+                        blocks.find_first_of("-,") == std::string::npos ? "block" : "blocks",
+                        blocks);
+  out += "<p>" + types_of(cluster, stage.devices);
+  std::vector<std::string> degrees;
+  if (stage.tp) degrees.push_back(fmt::format("tp {}", *stage.tp));
+  if (stage.dp) degrees.push_back(fmt::format("dp {}", *stage.dp));
+  if (stage.cp.value_or(1) > 1) degrees.push_back(fmt::format("cp {}", *stage.cp));
+  out += "<p>" + (degrees.empty() ? "degrees differ from layer to layer" : join(degrees));
+  out += fmt::format("<p class=soft>{}{}", samples_of(cluster, plan, stage),
+                     micro_batches > 1 ? " of a micro-batch" : "");
+  return out;
+}
+
+/// Layers that follow one another with the same split over the same devices.
+std::string split_table(const Network& network, const Cluster& cluster, const Plan& plan) {
+  constexpr std::size_t most_rows = 12;
+  const Table table = stage_table(network, cluster, plan);
+  std::string out =
+      "<details><summary>how layers are split</summary><div class=scroll><table>"
+      "<thead><tr>";
+  for (const Column& column : table.columns) out += "<th>" + html(column.title);
+  out += "<tbody>\n";
+  for (std::size_t r = 0; r < std::min(table.rows.size(), most_rows); ++r) {
+    out += "<tr>";
+    for (const TableCell& cell : table.rows[r]) out += "<td>" + html(cell.text, 100);
+    out += "\n";
+  }
+  out += "</table></div>";
+  if (table.rows.size() > most_rows) {
+    out += fmt::format("<p class=key>{} more rows: <code>parsim plan --strategy {}</code></p>",
+                       table.rows.size() - most_rows, html_name(plan.strategy));
+  }
+  return out + "</details>\n";
+}
+
+}  // namespace
+
+std::string draw_stages(const Network& network, const Cluster& cluster, const Plan& plan,
+                        const experiment::RunResult& result) {
+  const std::vector<strategies::StageSummary>& stages = result.stages;
+  std::string out = "<ol class=stages>\n";
+  bool mixed = false;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    mixed |= !stages[s].dp;
+    const std::string title =
+        stages.size() == 1 ? std::string("all layers") : fmt::format("stage {}", s);
+    out += fmt::format("<li><b>{}</b>{}\n", title,
+                       box_of(network, cluster, plan, stages[s], result.micro_batches));
+  }
+  out +=
+      "</ol>\n<p class=key>tp: GPUs that share every layer; dp: replicas, each with its own "
+      "samples.</p>\n";
+  return mixed ? out + split_table(network, cluster, plan) : out;
+}
+
+}  // namespace parsim::report

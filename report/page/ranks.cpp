@@ -1,0 +1,210 @@
+#include "report/page/ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "core/dag_traffic.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+constexpr std::size_t most_ranks = 16, compared_columns = 500;
+/// Columns of both tracks that may differ between devices of one rank.
+constexpr std::size_t may_differ = 2 * compared_columns / 100;
+constexpr std::array<std::string_view, bar_kinds> kind_words{
+    "forward", "backward", "update, copies", "gradients", "layers' tensors", "pipeline"};
+
+/// What kernels and messages belong to.
+struct Label {
+  BarKind kind;
+  std::int32_t micro_batch;  ///< -1: of none, or of several
+  friend auto operator<=>(const Label&, const Label&) = default;
+};
+Label label_of(const ExecDag& dag, OpId id) {
+  const bool one = dag.kind(id) == OpKind::compute;
+  return {bar_kind(dag, id), one ? dag.record(id).target : -1};
+}
+/// "forward, micro-batch 3".
+std::string text_of(const Label& label) {
+  std::string text(kind_words[static_cast<std::size_t>(label.kind)]);
+  if (label.micro_batch >= 0) text += fmt::format(", micro-batch {}", label.micro_batch);
+  return text;
+}
+
+/// Appends a bar; what overlaps the last one is cut, and what continues it makes it longer.
+void append(std::vector<Bar>& bars, Bar bar, std::int64_t gap) {
+  if (!bars.empty()) {
+    Bar& last = bars.back();
+    const std::int64_t end = last.start + last.length;
+    if (bar.start < end) {
+      bar.length -= end - bar.start;
+      bar.start = end;
+    }
+    if (bar.length <= 0) return;
+    if (bar.label == last.label && bar.start - end <= gap) {
+      last.length = bar.start + bar.length - last.start;
+      return;
+    }
+  }
+  bars.push_back(bar);
+}
+
+/// The tracks of a device.
+using Tracks = std::array<BarTrack, 2>;
+
+std::vector<Tracks> all_tracks(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster,
+                               Bars& bars) {
+  std::vector<Tracks> tracks(cluster.devices.size());
+  std::map<Label, std::int32_t> known;
+  std::vector<Queue> occupied;
+  const std::int64_t gap = bars.end / 2000;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    const std::int64_t start = nanosecond(timeline.spans[i].start);
+    const std::int64_t end = nanosecond(timeline.spans[i].end);
+    if (end <= start) continue;
+    const auto [label, fresh] =
+        known.try_emplace(label_of(dag, id), static_cast<std::int32_t>(known.size()));
+    if (fresh) bars.labels.push_back({text_of(label->first), label->first.kind});
+    occupied.clear();
+    queues(dag, id, occupied);
+    for (const Queue& queue : occupied) {
+      const std::size_t track = queue.queue / 2 == 0 ? 0 : 1;
+      const Bar bar{start, end - start, label->second};
+      std::vector<Bar>& list = tracks[queue.device.index()][track].bars;
+      if (track == 0) {
+        append(list, bar, gap);  // kernels come in their order
+      } else if (list.empty() || list.back().start != start || list.back().length != bar.length) {
+        list.push_back(bar);  // streams are mixed
+      }
+    }
+  }
+  for (std::size_t d = 0; d < tracks.size(); ++d) {
+    std::vector<Bar> mixed = std::exchange(tracks[d][1].bars, {});
+    std::stable_sort(mixed.begin(), mixed.end(),
+                     [](const Bar& a, const Bar& b) { return a.start < b.start; });
+    for (const Bar& bar : mixed) append(tracks[d][1].bars, bar, gap);
+    for (BarTrack& track : tracks[d]) track.device = DeviceId{d};
+  }
+  return tracks;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> columns_of(const BarTrack& track, const Bars& bars, std::size_t columns) {
+  std::vector<std::uint8_t> kinds(columns, nothing);
+  const auto count = static_cast<std::int64_t>(columns);
+  const auto edge = [&](std::int64_t column) { return column * bars.end / count; };
+  std::array<std::int64_t, bar_kinds> filled{};
+  std::int64_t column = 0;
+  const auto close = [&] {
+    std::int64_t sum = 0;
+    for (const std::int64_t each : filled) sum += each;
+    const auto most = std::max_element(filled.begin(), filled.end());
+    if (20 * sum >= edge(column + 1) - edge(column) && sum > 0) {
+      kinds[static_cast<std::size_t>(column)] = static_cast<std::uint8_t>(most - filled.begin());
+    }
+    filled = {};
+  };
+  for (const Bar& bar : track.bars) {
+    const BarKind kind = bars.labels[static_cast<std::size_t>(bar.label)].kind;
+    std::int64_t from = bar.start;
+    const std::int64_t end = std::min(bar.start + bar.length, bars.end);
+    while (from < end) {
+      std::int64_t here = std::min(from * count / bars.end, count - 1);
+      if (here + 1 < count && edge(here + 1) <= from) ++here;  // edges are rounded down
+      if (here != column) close();
+      column = here;
+      const std::int64_t until = std::min(end, edge(column + 1));
+      filled[static_cast<std::size_t>(kind)] += until - from;
+      from = until;
+    }
+  }
+  if (bars.end > 0) close();
+  return kinds;
+}
+
+Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster) {
+  Bars bars;
+  bars.end = nanosecond(makespan(timeline));
+  if (bars.end == 0) return bars;
+  std::vector<Tracks> tracks = all_tracks(dag, timeline, cluster, bars);
+  struct Rank {
+    std::size_t first = 0, count = 0;
+    std::array<std::vector<std::uint8_t>, 2> columns;
+  };
+  std::vector<Rank> ranks;
+  for (std::size_t d = 0; d < tracks.size(); ++d) {
+    if (tracks[d][0].bars.empty() && tracks[d][1].bars.empty()) continue;
+    Rank rank{d, 1, {}};
+    for (std::size_t t = 0; t < 2; ++t) {
+      rank.columns[t] = columns_of(tracks[d][t], bars, compared_columns);
+    }
+    const auto alike = std::find_if(ranks.begin(), ranks.end(), [&](const Rank& other) {
+      std::size_t different = 0;
+      for (std::size_t t = 0; t < 2; ++t) {
+        for (std::size_t c = 0; c < compared_columns; ++c) {
+          different += rank.columns[t][c] != other.columns[t][c] ? 1 : 0;
+        }
+      }
+      return different <= may_differ &&
+             cluster.devices[d].model == cluster.devices[other.first].model;
+    });
+    if (alike != ranks.end()) {
+      ++alike->count;
+    } else {
+      ranks.push_back(std::move(rank));
+    }
+  }
+  if (ranks.size() > most_ranks) {
+    bars.left_out = fmt::format("the first {} of {} different ranks", most_ranks, ranks.size());
+    ranks.resize(most_ranks);
+  }
+  for (const Rank& rank : ranks) {
+    for (std::size_t t = 0; t < 2; ++t) {
+      BarTrack& track = tracks[rank.first][t];
+      track.name = t == 1 ? "communication"
+                          : fmt::format("{} ×{}", cluster.devices[rank.first].name, rank.count);
+      bars.tracks.push_back(std::move(track));
+    }
+  }
+  return bars;
+}
+
+Bars thinned(const Bars& bars, std::size_t most) {
+  const auto size = [](const Bars& all) {
+    std::size_t sum = 0;
+    for (const BarTrack& track : all.tracks) sum += track.bars.size();
+    return sum;
+  };
+  if (size(bars) <= most) return bars;
+  Bars out;
+  for (std::size_t columns = 4096; columns >= 64; columns /= 2) {
+    out = {bars.end, {}, bars.tracks, bars.left_out};
+    for (std::size_t k = 0; k < bar_kinds; ++k) {
+      out.labels.push_back({std::string(kind_words[k]), static_cast<BarKind>(k)});
+    }
+    for (BarTrack& track : out.tracks) {
+      const std::vector<std::uint8_t> kinds = columns_of(track, bars, columns);
+      track.bars.clear();
+      for (std::size_t c = 0; c < columns;) {
+        const std::size_t first = c;
+        while (c < columns && kinds[c] == kinds[first]) ++c;
+        if (kinds[first] == nothing) continue;
+        const auto edge = [&](std::size_t column) {
+          return static_cast<std::int64_t>(column) * bars.end / static_cast<std::int64_t>(columns);
+        };
+        track.bars.push_back({edge(first), edge(c) - edge(first), kinds[first]});
+      }
+    }
+    if (size(out) <= most) break;
+  }
+  return out;
+}
+
+}  // namespace parsim::report
