@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <list>
 
-#include "experiment/files.hpp"
+#include "core/files.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::app {
@@ -248,8 +248,7 @@ const report::Format& chosen_format(const experiment::Arguments& arguments) {
 bool writes_to_standard_output(const experiment::Arguments& arguments) {
   std::string_view before;
   for (const experiment::Option& option : experiment::options()) {
-    if (!option.writes_file() || arguments.text(option.flag) != experiment::standard_output)
-      continue;
+    if (!option.writes_file() || arguments.text(option.flag) != standard_output) continue;
     if (!before.empty()) {
       throw InputError(option.flag, fmt::format("'-' is standard output, as with {}", before),
                        "accepted: the name of a file for one of them");

@@ -6,11 +6,13 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "app/cli.hpp"
 #include "app/interrupt.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "report/document.hpp"
 
 namespace {
@@ -22,7 +24,8 @@ void complain(std::string_view kind, std::string_view message) {
   // A message may have several lines, but nothing else that a terminal would obey.
   for (const char c : message)
     text += c == '\n' ? std::string("\n") : parsim::report::printable({&c, 1});
-  fmt::print(stderr, "parsim: {}{}\n", kind, text);
+  // There is no other place to say that this cannot be written; the exit code stays.
+  static_cast<void>(parsim::write_text(stderr, fmt::format("parsim: {}{}\n", kind, text)));
 }
 
 int fail(int exit_code, std::string_view kind, std::string_view message) {
@@ -30,19 +33,10 @@ int fail(int exit_code, std::string_view kind, std::string_view message) {
   return exit_code;
 }
 
-/// Throws InputError if the report cannot be written, for instance to a full disk.
-void print(const std::string& text, std::FILE* stream = stdout) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
-  if (std::fflush(stream) != 0 || !written) {
-    throw parsim::InputError("standard output", "cannot be written",
-                             "accepted: a disk with free space");
-  }
-}
-
 int run(const std::vector<std::string>& words) {
   const parsim::app::CommandLine command = parsim::app::parse_command_line(words);
   if (command.verb == nullptr) {
-    print(command.text);
+    parsim::print_text(stdout, command.text);
     return ExitCode::ok;
   }
   // Both are read before the work starts: a typo must not cost a long simulation.
@@ -57,13 +51,14 @@ int run(const std::vector<std::string>& words) {
     for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
   }
   const parsim::report::Format& form = outcome.format == nullptr ? format : *outcome.format;
-  print(form.render(outcome.document, terminal), stream);
+  parsim::print_text(stream, form.render(outcome.document, terminal));
   return outcome.exit_code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  parsim::protect_standard_streams();
   try {
     return run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   } catch (const parsim::InputError& error) {
@@ -71,7 +66,12 @@ int main(int argc, char** argv) {
   } catch (const parsim::SimulationError& error) {
     return fail(ExitCode::unfinished, "simulation did not finish: ", error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::unfinished, "", "out of memory; try fewer devices or a smaller network");
+    // Memory for a message of our own making may be lacking, too.
+    static_cast<void>(parsim::write_text(
+        stderr, "parsim: out of memory; try fewer devices or a smaller network\n"));
+    return ExitCode::unfinished;
+  } catch (const std::system_error& error) {
+    return fail(ExitCode::unfinished, "the system refused: ", error.what());
   } catch (const std::exception& error) {
     return fail(ExitCode::bug, "bug: ", error.what());
   }

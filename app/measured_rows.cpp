@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/files.hpp"
 #include "experiment/files.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
@@ -28,7 +29,7 @@ std::vector<validation::Claim> measured_rows(const std::string& path, const std:
   std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
   if (set.ends_with(".csv")) set.resize(set.size() - 4);
   std::vector<validation::Claim> claims =
-      validation::read_measurements(experiment::read_file(path, flag), path, set);
+      validation::read_measurements(read_file(path, flag), path, set);
   find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
   return claims;
 }

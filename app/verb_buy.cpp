@@ -2,9 +2,9 @@
 
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/buy.hpp"
-#include "experiment/files.hpp"
 #include "report/purchases.hpp"
 #include "report/runs.hpp"
 #include "topologies/topologies.hpp"
@@ -39,11 +39,9 @@ Outcome run_buy(const experiment::Arguments& arguments) {
   if (!inputs.power.empty()) request.limits.power = parse_power(inputs.power, "--power");
   constexpr double least_years = 0.01, most_years = 100;
   request.limits.years = parse_real(inputs.years, "--years", least_years, most_years);
-  request.job = experiment::read_job(experiment::read_file(inputs.job, "--job"), inputs.job,
-                                     report::version());
+  request.job = experiment::read_job(read_file(inputs.job, "--job"), inputs.job, report::version());
   if (!inputs.offers.empty()) {
-    request.offers =
-        experiment::read_offers(experiment::read_file(inputs.offers, "--offers"), inputs.offers);
+    request.offers = experiment::read_offers(read_file(inputs.offers, "--offers"), inputs.offers);
   }
   if (!inputs.own.empty()) request.own = topologies::load_cluster(inputs.own, "--own");
   request.quiet = arguments.has("--quiet");

@@ -1,19 +1,14 @@
 // validate --hw and calibrate: predictions and this machine side by side.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
 #include "experiment/perturbation.hpp"
 #include "experiment/progress.hpp"
@@ -135,22 +130,6 @@ std::vector<ExecDag> dags_of(const std::vector<HardwareCase>& cases) {
   return dags;
 }
 
-/// Writes a profile where Experiment can read it, and removes it.
-class ProfileFile {
- public:
-  explicit ProfileFile(const Profile& profile) {
-    std::string name = (std::filesystem::temp_directory_path() / "parsim-profile-XXXXXX").string();
-    const int descriptor = ::mkstemp(name.data());
-    if (descriptor >= 0) ::close(descriptor);
-    path = name;
-    std::ofstream(path, std::ios::binary) << to_json(profile);
-  }
-  ~ProfileFile() { std::remove(path.c_str()); }
-  ProfileFile(const ProfileFile&) = delete;
-  ProfileFile& operator=(const ProfileFile&) = delete;
-  std::string path;
-};
-
 /// Cases whose every operation was measured. Plans depend on costs and costs on what plans compute:
 /// a first calibration over the plans of modelled costs, plans by it, a second one over both.
 struct Calibrated {
@@ -166,16 +145,16 @@ Calibrated calibrated_cases(const Arguments& arguments, const experiment::Hardwa
   out.profile = experiment::calibrate_hardware(hardware, dags);
   if (!out.profile.value) return out;
   {
-    const ProfileFile first(*out.profile.value);
-    out.cases = predict_cases(arguments, machine, first.path, unresolved);
+    const MemoryFile first(to_json(*out.profile.value));  // where Experiment can read it
+    out.cases = predict_cases(arguments, machine, first.path(), unresolved);
   }
   for (const HardwareCase& one : out.cases) dags.push_back(one.run.dag);
   out.profile = experiment::calibrate_hardware(hardware, dags);
   if (!out.profile.value) return out;
-  const ProfileFile second(*out.profile.value);
+  const MemoryFile second(to_json(*out.profile.value));
   for (HardwareCase& one : out.cases) {
     experiment::Request request = case_request(arguments, one.network, one.strategy, machine);
-    request.profile = second.path;
+    request.profile = second.path();
     one.run = experiment::run_plan(experiment::Experiment(request), one.planned);
   }
   return out;
@@ -374,7 +353,7 @@ Outcome run_calibrate(const Arguments& arguments) {
   }
   const experiment::Request request = experiment::read_options(arguments);
   const experiment::HardwareRequest hardware = experiment::hardware_request(request);
-  experiment::OutputFile file(path, "-o");
+  OutputFile file(path, "-o");
   Outcome outcome;
   report::Document& document = outcome.document;
   const auto refuse = [&](const auto& answer) {
@@ -399,7 +378,7 @@ Outcome run_calibrate(const Arguments& arguments) {
   document.head = {"measured on " + report::machine_line(profile.value->machine),
                    fmt::format("{} kernels, {} copies and updates, {} messages written to {}",
                                profile.value->kernels.size(), profile.value->memory.size(),
-                               profile.value->messages.size(), experiment::shown_path(path))};
+                               profile.value->messages.size(), shown_path(path))};
   add_machine_facts(*profile.value, document.head);
   for (const validation::Unresolved& item : unresolved) {
     document.notes.push_back(

@@ -7,6 +7,7 @@
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/json.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/comparison.hpp"
@@ -60,11 +61,11 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   const experiment::HardwareRequest hardware = experiment::hardware_request(request);
   const strategies::Strategy* strategy =
       request.plan_file.empty() ? &only_strategy(request) : nullptr;
-  std::optional<experiment::OutputFile> trace;
+  std::optional<OutputFile> trace;
   const std::string path = arguments.text("--trace").value_or("");
   if (arguments.has("--trace")) trace.emplace(path, "--trace");
 
-  if (arguments.has("--trace") && arguments.text("--report") == path) {
+  if (arguments.has("--trace") && same_file(arguments.text("--report").value_or(""), path)) {
     throw InputError("--report", fmt::format("'{}' is also the file of --trace", path),
                      "accepted: another name");
   }
@@ -95,7 +96,7 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
     const std::string text = report::chrome_trace(run.dag, experiment.cluster, run.timeline,
                                                   measured ? &rows->timelines.front() : nullptr);
     trace->commit(path.ends_with(".gz") ? experiment::gzip(text) : text);
-    document.notes.push_back(fmt::format("trace written to {}", experiment::shown_path(path)));
+    document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }
   if (report) {
     report->write(experiment, document, {run.result},
@@ -108,8 +109,9 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
 namespace {
 
 void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
+  std::vector<FileContent> files;
   const auto write = [&](const std::string& name, const std::string& content) {
-    experiment::OutputFile(folder + "/" + name, "--smpi").commit(content);
+    files.push_back({OutputFile(folder + "/" + name, "--smpi"), content});
   };
   std::string names;
   for (std::size_t r = 0; r < replay.traces.size(); ++r) {
@@ -120,6 +122,7 @@ void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
   write("platform.xml", replay.platform);
   write("hostfile", replay.hostfile);
   write("traces.txt", names);
+  commit_all(files);
 }
 
 std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments) {
@@ -137,7 +140,9 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
   return trainer;
 }
 
-void write_launch(const report::LaunchResult& result) {
+/// Writes the plan into the same folder.
+void write_launch(const report::LaunchResult& result, const std::string& plan_path,
+                  const std::string& plan) {
   experiment::make_folder(result.folder, "-o");
   // --plan could not tell whose files count.
   for (const std::string_view name : experiment::trainer_files) {
@@ -148,18 +153,17 @@ void write_launch(const report::LaunchResult& result) {
     throw InputError("-o", fmt::format("'{}' is there, of another trainer", path),
                      "accepted: another folder, or one without it");
   }
+  std::vector<FileContent> files;
   for (const report::LaunchFile& file : result.launch.files) {
     const std::string path = result.folder + "/" + file.name;
     for (std::size_t at = file.name.find('/'); at != std::string::npos;
          at = file.name.find('/', at + 1)) {
       experiment::make_folder(result.folder + "/" + file.name.substr(0, at), "-o");
     }
-    experiment::OutputFile(path, "-o").commit(file.text);
-    if (!file.runs) continue;
-    using std::filesystem::perms;
-    std::filesystem::permissions(path, perms::owner_exec | perms::group_exec | perms::others_exec,
-                                 std::filesystem::perm_options::add);
+    files.push_back({OutputFile(path, "-o", file.runs), file.text});
   }
+  files.push_back({OutputFile(plan_path, "-o"), plan});
+  commit_all(files);
 }
 
 }  // namespace
@@ -176,12 +180,12 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   }
   const std::optional<report::Trainer> trainer = trainer_of(arguments);
   if (trainer) files.plan += "/plan.json";
-  if (arguments.has("-o") && files.plan == files.dag) {
+  if (arguments.has("-o") && arguments.has("--dag") && same_file(files.plan, files.dag)) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),
                      "accepted: another name");
   }
-  std::optional<experiment::OutputFile> plan_file;
-  std::optional<experiment::OutputFile> dag_file;
+  std::optional<OutputFile> plan_file;
+  std::optional<OutputFile> dag_file;
   if (arguments.has("-o") && !trainer) plan_file.emplace(files.plan, "-o");
   if (arguments.has("--dag")) dag_file.emplace(files.dag, "--dag");
 
@@ -212,13 +216,13 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
         *trainer, *arguments.text("-o"),
         report::launch_files(*trainer, experiment.network, experiment.cluster, planned.plan),
         result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};
-    write_launch(*files.launch);
-    plan_file.emplace(files.plan, "-o");
   }
   std::string plan_text = to_json(planned.plan);
-  // All texts exist before the first of these files appears under its name.
-  if (plan_file) plan_file->commit(plan_text);
-  if (dag_file) dag_file->commit(dag_text);
+  if (trainer) write_launch(*files.launch, files.plan, plan_text);
+  std::vector<FileContent> written;
+  if (plan_file) written.push_back({std::move(*plan_file), plan_text});
+  if (dag_file) written.push_back({std::move(*dag_file), std::move(dag_text)});
+  commit_all(written);
   Outcome outcome{report::report_plan(experiment, planned, files)};
   outcome.file = std::move(plan_text);
   return outcome;

@@ -9,6 +9,7 @@
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/files.hpp"
@@ -58,7 +59,7 @@ experiment::Sweep sweep_of(const experiment::Arguments& arguments) {
                      "accepted: one file, or --merge and several");
   }
   const std::string& file = arguments.words.front();
-  return experiment::read_sweep(experiment::read_file(file, "sweep"), file, report::version());
+  return experiment::read_sweep(read_file(file, "sweep"), file, report::version());
 }
 
 /// How a point ended; the first character of what its worker hands back.

@@ -10,6 +10,7 @@
 #include "app/embedded.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "report/runs.hpp"
@@ -43,7 +44,7 @@ std::vector<Finding> package_findings() {
   if (!experiment::file_exists(status_file)) {
     return {{"packages", "unknown", "building", "not a Debian system: see cmake/packages.txt"}};
   }
-  const std::string list = experiment::read_file(status_file, status_file);
+  const std::string list = read_file(status_file, status_file);
   std::string_view wanted;
   for (const EmbeddedFile& file : app_files()) {
     if (file.path.ends_with("packages.txt")) wanted = file.text;
@@ -107,8 +108,7 @@ void check_unchanged(const Json& inputs, const std::string& path) {
     if (!source.contains("fnv1a64") || !source["fnv1a64"].is_string()) continue;
     const std::string given = source["given"], was = source["fnv1a64"],
                       file = experiment::file_of(given);
-    const std::string now =
-        experiment::fnv1a64(experiment::read_file(file.empty() ? given : file, path));
+    const std::string now = experiment::fnv1a64(read_file(file.empty() ? given : file, path));
     if (now != was) {
       throw InputError(path,
                        fmt::format("'{}' has changed since: {} then, {} now", given, was, now),
@@ -168,7 +168,7 @@ Outcome run_rerun(const experiment::Arguments& arguments) {
   }
   const std::string accepted =
       fmt::format("accepted: what one of these printed with --json: {}", join(known));
-  const Json result = Json::parse(experiment::read_file(path, "rerun"), nullptr, false);
+  const Json result = Json::parse(read_file(path, "rerun"), nullptr, false);
   if (result.is_discarded()) throw InputError(path, "is not JSON", accepted);
   const Json* record = record_of(result);
   if (record == nullptr || !record->at("inputs").contains("command") ||

@@ -8,7 +8,7 @@
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
-#include "experiment/files.hpp"
+#include "core/files.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/request.hpp"
 #include "report/page/report_file.hpp"
@@ -176,15 +176,14 @@ Outcome run_validate(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
   if (!path) return validated(arguments);
   if (report::is_latex(*path)) {
-    throw InputError("--report", fmt::format("'{}' with 'validate'", experiment::shown_path(*path)),
+    throw InputError("--report", fmt::format("'{}' with 'validate'", shown_path(*path)),
                      "accepted: .tex with compare and simulate, else a page");
   }
-  experiment::OutputFile file(*path, "--report");
+  OutputFile file(*path, "--report");
   Outcome outcome = validated(arguments);
   file.commit(
       report::render_validation_page(outcome.document, outcome.timelines, arguments.command));
-  outcome.document.notes.push_back(
-      fmt::format("report written to {}", experiment::shown_path(*path)));
+  outcome.document.notes.push_back(fmt::format("report written to {}", shown_path(*path)));
   return outcome;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "sim/nccl.hpp"

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "experiment/attention.hpp"
@@ -335,8 +336,7 @@ Experiment::Experiment(const Request& asked)
   }
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (of_layers) {
-    const std::vector<LayerTime> times =
-        read_layer_times(read_file(request.profile, "--profile"), request.profile);
+    const auto times = read_layer_times(read_file(request.profile, "--profile"), request.profile);
     const Profile kernels =
         profile_of(times, network, cluster, *cost, request.sim, request.profile);
     cost = sim::make_profiled(cluster, std::move(cost), kernels, "--profile");

@@ -2,21 +2,24 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/stat.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <filesystem>
-#include <fstream>
 
 #include "core/errors.hpp"
 #include "core/exit_codes.hpp"
+#include "core/files.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "experiment/files.hpp"
 
 namespace parsim::experiment {
 
@@ -24,28 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of our own that goes away with everything in it.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "parsim-hw-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw InputError("TMPDIR", "cannot create a folder there", "accepted: a writable folder");
-    }
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
+/// What the launchers that parsim-hw knows set (hw/processes.cpp, hw/mpi.cpp).
+constexpr std::string_view launcher_variables[] = {"OMPI_", "PMI_", "PMIX_",
+                                                   "SLURM_STEP_NUM_TASKS=", "WORLD_SIZE="};
 
 /// $PARSIM_HW, else the build with CUDA beside this one, else the program beside this one.
 std::string hardware_program() {
@@ -62,37 +46,75 @@ std::string hardware_program() {
 }
 
 struct ChildEnd {
-  int exit_code = 0;
+  std::optional<int> exit_code;  ///< nothing: a signal
   std::string message;
 };
 
-ChildEnd run_child(const std::vector<std::string>& words, const std::string& message_file) {
-  std::vector<char*> arguments;
-  std::vector<std::string> copies = words;
-  for (std::string& word : copies) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, message_file.c_str(),
-                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  pid_t child = 0;
-  const int error =
-      ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), ::environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) {
-    throw InputError("PARSIM_HW", fmt::format("'{}' cannot be started", words[0]),
-                     "accepted: the path of the program parsim-hw");
+/// The environment without what mpirun, srun or torchrun said to this process: the child is alone.
+std::vector<std::string> child_environment() {
+  std::vector<std::string> kept;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    const bool of_launcher =
+        std::any_of(std::begin(launcher_variables), std::end(launcher_variables),
+                    [&](std::string_view prefix) { return variable.starts_with(prefix); });
+    if (!of_launcher) kept.emplace_back(variable);
   }
+  return kept;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+[[noreturn]] void refuse_start(const std::string& program, int error) {
+  throw InputError("PARSIM_HW",
+                   fmt::format("'{}' cannot be started: {}", program, std::strerror(error)),
+                   "accepted: the path of the program parsim-hw");
+}
+
+/// Runs a program to its end. It gets SIGTERM when this process ends before, in any way, so that a
+/// GPU is free again; mpirun hands it on to its ranks.
+ChildEnd run_child(std::vector<std::string> words) {
+  const MemoryFile messages;
+  std::vector<std::string> settings = child_environment();
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(settings);
+  std::array<int, 2> failure{};
+  if (::pipe2(failure.data(), O_CLOEXEC) != 0) refuse_start(words[0], errno);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {  // async-signal-safe calls only: this process may have other threads
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(ExitCode::hardware);  // it died before we asked
+    if (::dup2(messages.descriptor(), STDERR_FILENO) >= 0) {
+      ::execve(arguments[0], arguments.data(), environment.data());
+    }
+    const int error = errno;
+    static_cast<void>(::write(failure[1], &error, sizeof error));
+    ::_exit(ExitCode::hardware);
+  }
+  int error = child < 0 ? errno : 0;
+  ::close(failure[1]);
+  if (child > 0 && ::read(failure[0], &error, sizeof error) != sizeof error) error = 0;
+  ::close(failure[0]);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (error != 0) refuse_start(words[0], error);
   ChildEnd end;
-  end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  std::ifstream file(message_file);
-  end.message.assign(std::istreambuf_iterator<char>(file), {});
+  if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
+  end.message = messages.text();
   while (!end.message.empty() && end.message.back() == '\n') end.message.pop_back();
   constexpr std::string_view prefix = "parsim-hw: ";
   if (end.message.starts_with(prefix)) end.message.erase(0, prefix.size());
+  if (WIFSIGNALED(status)) {
+    end.message =
+        fmt::format("parsim-hw was ended by signal {} ({}){}{}", WTERMSIG(status),
+                    ::strsignal(WTERMSIG(status)), end.message.empty() ? "" : ": ", end.message);
+  }
   return end;
 }
 
@@ -101,35 +123,34 @@ template <class Value>
 Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
                   const std::vector<ExecDag>& dags,
                   Value (*read)(const std::string& text, const std::string& where)) {
-  const ScratchFolder folder;
-  const std::string result = folder.file("result.json");
+  const MemoryFile result;
   std::vector<std::string> words{hardware_program(),    verb, "--backend",
-                                 request.given.backend, "-o", result};
+                                 request.given.backend, "-o", result.path()};
   if (!request.given.partition.empty()) {
     words.insert(words.end(), {"--partition", request.given.partition});
   }
-  for (std::size_t i = 0; i < dags.size(); ++i) {
-    const std::string path = folder.file(fmt::format("dag{}.json", i));
-    std::ofstream(path, std::ios::binary) << to_json(dags[i]);
-    words.insert(words.end(), {"--dag", path});
+  std::deque<MemoryFile> files;
+  for (const ExecDag& dag : dags) {
+    words.insert(words.end(), {"--dag", files.emplace_back(to_json(dag)).path()});
   }
-  const ChildEnd end = run_child(words, folder.file("messages"));
-  std::error_code ignored;
+  const ChildEnd end = run_child(words);
+  if (!end.exit_code) return {std::nullopt, end.message, ExitCode::hardware};
+  const std::string text = result.text();
   // Whatever DAGs it refused, the result says so row by row.
-  if (fs::exists(result, ignored) && end.exit_code > ExitCode::bug) {
-    return {read(read_file(result, "parsim-hw"), "parsim-hw"), {}, end.exit_code};
+  if (!text.empty() && *end.exit_code > ExitCode::bug) {
+    return {read(text, "parsim-hw"), {}, *end.exit_code};
   }
-  switch (end.exit_code) {
+  switch (*end.exit_code) {
     case ExitCode::ok:
-      return {read(read_file(result, "parsim-hw"), "parsim-hw"), {}};
+      return {read(text, "parsim-hw"), {}};
     case ExitCode::usage:
       throw InputError("parsim-hw", end.message);
     case ExitCode::hardware:
     case ExitCode::does_not_fit:
-      return {std::nullopt, end.message, end.exit_code};
+      return {std::nullopt, end.message, *end.exit_code};
     default:
       throw BrokenInvariant(
-          fmt::format("parsim-hw {} ended with {}: {}", verb, end.exit_code, end.message));
+          fmt::format("parsim-hw {} ended with {}: {}", verb, *end.exit_code, end.message));
   }
 }
 

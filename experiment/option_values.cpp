@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/files.hpp"
 #include "experiment/files.hpp"
 #include "experiment/option_member.hpp"
 

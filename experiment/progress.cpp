@@ -8,12 +8,16 @@
 #include <numeric>
 #include <utility>
 
+#include "core/files.hpp"
 #include "core/units.hpp"
 
 namespace parsim::experiment {
 
 namespace {
 constexpr std::string_view erase_line = "\r\x1b[K";
+
+/// Flushed, or a simulation's child would print it again. A terminal that went away is no failure.
+void show(std::string_view text) { static_cast<void>(write_text(stderr, text)); }
 }  // namespace
 
 Progress::Progress(std::size_t total, bool quiet, std::function<void()> poll)
@@ -29,9 +33,10 @@ Progress::Progress(std::vector<double> weights, bool quiet, std::function<void()
 
 Progress::~Progress() {
   if (!printed_) return;
-  fmt::print(stderr, "{}", erase_line);
-  if (lines_ > 0 && ::isatty(STDOUT_FILENO) == 1) fmt::print(stderr, "\x1b[{}A\x1b[J", lines_);
-  std::fflush(stderr);
+  show(erase_line);
+  if (lines_ == 0 || ::isatty(STDOUT_FILENO) != 1) return;
+  for (std::size_t line = 0; line < lines_; ++line) show("\x1b[A");
+  show("\x1b[J");
 }
 
 void Progress::next(std::string_view name) {
@@ -41,23 +46,21 @@ void Progress::next(std::string_view name) {
   const Seconds elapsed = step_start_ - start_;
   const std::size_t done = done_++;
   if (!enabled_) return;
-  fmt::print(stderr, "{}{} of {} done, {}", erase_line, done, weights_.size(), name);
+  std::string text = fmt::format("{}{} of {} done, {}", erase_line, done, weights_.size(), name);
   const auto now = weights_.begin() + static_cast<std::ptrdiff_t>(std::min(done, weights_.size()));
   const double before = std::accumulate(weights_.begin(), now, 0.0);
   const double after = std::accumulate(now, weights_.end(), 0.0);
   if (elapsed >= Seconds{1.0} && before > 0) {  // less is too short to tell the pace
-    fmt::print(stderr, " (about {} left)", to_text(elapsed * (after / before)));
+    text += fmt::format(" (about {} left)", to_text(elapsed * (after / before)));
   }
-  // Flushed before the simulation forks, or the child would print it again.
-  std::fflush(stderr);
+  show(text);
   printed_ = true;
 }
 
 void Progress::known(std::string_view line) {
   if (!enabled_) return;
   constexpr std::size_t columns = 79;  // a line that wraps would count as two
-  fmt::print(stderr, "{}{}\n", erase_line, line.substr(0, columns));
-  std::fflush(stderr);
+  show(fmt::format("{}{}\n", erase_line, line.substr(0, columns)));
   ++lines_;
   printed_ = true;
 }
@@ -73,9 +76,9 @@ void Progress::within(double share) {
   if (now - start_ < Seconds{1.0} || now - last_ < Seconds{0.2}) return;
   last_ = now;
   const Seconds left = (now - step_start_) * ((1 - share) / share);
-  fmt::print(stderr, "{}{} of {} done, {}: {:.0f} % of its search, {} left", erase_line,
-             done_ - (done_ > 0 ? 1 : 0), weights_.size(), name_, 100 * share, to_text(left));
-  std::fflush(stderr);
+  show(fmt::format("{}{} of {} done, {}: {:.0f} % of its search, {} left", erase_line,
+                   done_ - (done_ > 0 ? 1 : 0), weights_.size(), name_, 100 * share,
+                   to_text(left)));
   printed_ = true;
 }
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/communication.hpp"
-#include "experiment/files.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/trainer_file.hpp"
 

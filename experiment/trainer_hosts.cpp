@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
-#include "experiment/files.hpp"
 
 namespace parsim::experiment {
 

@@ -16,17 +16,27 @@ void Clock::run(const std::vector<std::function<void()>>& bodies) {
   now_ = {};
   threads_ = bodies.size();
   std::latch ready(std::ssize(bodies) + 1);
+  bool complete = false;  // written before the latch opens
   std::vector<std::jthread> threads;
-  for (const std::function<void()>& body : bodies) {
-    threads.emplace_back([this, &body, &ready] {
+  threads.reserve(bodies.size());
+  const auto start = [&](const std::function<void()>& body) {
+    threads.emplace_back([this, &body, &ready, &complete] {
       ready.arrive_and_wait();
+      if (!complete) return;
       body();
       const std::lock_guard lock(mutex_);
       --threads_;
       jump_if_all_block();
     });
+  };
+  try {
+    for (const std::function<void()>& body : bodies) start(body);
+  } catch (...) {  // no thread, or no memory for one: those that wait would wait for ever
+    ready.count_down(std::ssize(bodies) + 1 - std::ssize(threads));
+    throw;
   }
   start_ = Wall::now();
+  complete = true;
   ready.arrive_and_wait();
 }
 

@@ -29,6 +29,7 @@ class Clock {
   explicit Clock(ClockKind kind) : kind_(kind) {}
 
   /// Runs each body on a thread of its own and returns when all have returned. They must not throw.
+  /// Throws std::system_error if a thread cannot be started; then no body has run.
   void run(const std::vector<std::function<void()>>& bodies);
 
   /// Since run() has started all threads.

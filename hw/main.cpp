@@ -8,15 +8,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/exit_codes.hpp"
+#include "core/files.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "hw/calibrate.hpp"
@@ -134,10 +136,7 @@ std::vector<ExecDag> read_dags(const Options& options) {
   }
   std::vector<ExecDag> dags;
   for (const std::string& path : found->second) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw InputError("--dag", fmt::format("cannot read '{}'", path));
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    dags.push_back(dag_from_json(text, path));
+    dags.push_back(dag_from_json(read_file(path, "--dag"), path));
   }
   return dags;
 }
@@ -174,27 +173,20 @@ void check_launch(hw::Processes& processes, const Options& options,
   }
 }
 
-/// The whole file or nothing.
-void write(const std::string& path, const std::string& text) {
-  if (path.empty()) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return;
-  }
-  const std::string beside = path + ".part";
-  std::ofstream file(beside, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(beside.c_str(), path.c_str()) != 0) {
-    throw InputError("-o", fmt::format("cannot write '{}'", path));
-  }
+/// A message that cannot be written has no other place to go.
+void complain(const std::string& message) {
+  static_cast<void>(write_text(stderr, "parsim-hw: " + message + "\n"));
 }
 
 /// What the verb asks of this machine. One of several processes speaks for all.
 template <class Executed>
 int answer(Executed& machine, const Options& options, const std::vector<ExecDag>& dags,
            bool speaks) {
+  // Opened before hours of measuring.
+  std::optional<OutputFile> file;
+  if (speaks) file.emplace(options.text("-o", std::string(standard_output)), "-o");
   const auto say = [&](const std::string& text) {
-    if (speaks) write(options.text("-o", ""), text);
+    if (file) file->commit(text);
   };
   const Machine& here = machine.hardware().machine;
   const auto count = [&](const char* flag) {
@@ -223,7 +215,7 @@ int answer(Executed& machine, const Options& options, const std::vector<ExecDag>
   say(to_json(runs.measured));
   for (const Measurement& row : runs.measured.runs) {
     if (row.error.empty() || !speaks) continue;
-    fmt::print(stderr, "parsim-hw: {} {}: {}\n", row.network, row.strategy, row.error);
+    complain(fmt::format("{} {}: {}", row.network, row.strategy, row.error));
   }
   return runs.exit_code;
 }
@@ -231,8 +223,8 @@ int answer(Executed& machine, const Options& options, const std::vector<ExecDag>
 /// `processes` is where those of the launch go.
 int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& processes) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    fmt::print("{}", usage);
-    return 0;
+    print_text(stdout, usage);
+    return ExitCode::ok;
   }
   const Options options = parse(words);
   const std::string backend = options.text("--backend", "auto");
@@ -255,21 +247,31 @@ int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& p
 }  // namespace
 
 int main(int count, char** words) {
+  protect_standard_streams();
   std::unique_ptr<hw::Processes> processes;
-  const auto fail = [&](int code, const char* kind, const std::string& message) {
-    fmt::print(stderr, "parsim-hw: {}{}\n", kind, message);
+  const auto end = [&](int code) {
     if (processes != nullptr) processes->abort(code);  // the others would wait for this one
     return code;
+  };
+  const auto fail = [&](int code, const char* kind, const std::string& message) {
+    complain(kind + message);
+    return end(code);
   };
   try {
     return run(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count), processes);
   } catch (const InputError& error) {
-    return fail(2, "", error.what());
+    return fail(ExitCode::usage, "", error.what());
   } catch (const hw::HardwareError& error) {
-    return fail(3, "", error.what());
+    return fail(ExitCode::hardware, "", error.what());
   } catch (const hw::MemoryError& error) {
-    return fail(5, "", error.what());
+    return fail(ExitCode::does_not_fit, "", error.what());
+  } catch (const std::bad_alloc&) {
+    // Memory for a message of our own making may be lacking, too.
+    static_cast<void>(write_text(stderr, "parsim-hw: this machine is out of memory\n"));
+    return end(ExitCode::hardware);
+  } catch (const std::system_error& error) {
+    return fail(ExitCode::hardware, "the system refused: ", error.what());
   } catch (const std::exception& error) {
-    return fail(1, "bug: ", error.what());
+    return fail(ExitCode::bug, "bug: ", error.what());
   }
 }

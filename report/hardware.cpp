@@ -81,7 +81,7 @@ void add_hardware(Document& document, const std::vector<experiment::RunResult>& 
     Json& row = json.contains("results") ? json["results"][i] : json;
     row.update(json_of(measured_row(results[i], rows)));
   }
-  document.json = json.dump(2);
+  document.json = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Document report_no_hardware(const std::string& refusal) {
@@ -91,7 +91,7 @@ Document report_no_hardware(const std::string& refusal) {
   const Json json = {{"results", Json::array()},
                      {"best", nullptr},
                      {"hardware", json_of(hardware_row({refusal, {}, {}}))}};
-  document.json = json.dump(2);
+  document.json = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   return document;
 }
 

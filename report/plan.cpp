@@ -2,9 +2,9 @@
 
 #include <set>
 
+#include "core/files.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "experiment/files.hpp"
 #include "report/degrees.hpp"
 #include "report/runs.hpp"
 
@@ -34,10 +34,9 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
   document.notes = plan.notes;
   for (const std::string& note : experiment.request.notes) document.notes.push_back(note);
   document.warnings = experiment.warnings;
-  if (!files.plan.empty())
-    document.notes.push_back("plan written to " + experiment::shown_path(files.plan));
+  if (!files.plan.empty()) document.notes.push_back("plan written to " + shown_path(files.plan));
   if (!files.dag.empty())
-    document.notes.push_back("execution DAG written to " + experiment::shown_path(files.dag));
+    document.notes.push_back("execution DAG written to " + shown_path(files.dag));
   if (!files.smpi.empty()) {
     document.notes.push_back(fmt::format(
         "step of {} on {} written to {}; in this folder, replay it with: smpirun -platform "

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
-#include "experiment/files.hpp"
 #include "experiment/results_file.hpp"
 #include "report/sweep_rows.hpp"
 #include "report/sweep_sqlite.hpp"
@@ -50,11 +50,11 @@ std::string jsonl_of(SweepRows& rows) {
 
 void write_output(SweepRows& rows, const std::string& path) {
   if (path.ends_with(".csv")) {
-    experiment::OutputFile(path, "-o").commit(csv_of(rows));
+    OutputFile(path, "-o").commit(csv_of(rows));
   } else if (path.ends_with(".jsonl")) {
-    experiment::OutputFile(path, "-o").commit(jsonl_of(rows));
+    OutputFile(path, "-o").commit(jsonl_of(rows));
   } else if (path.ends_with(".sqlite")) {
-    experiment::OutputFile(path, "-o").commit(sqlite_of(rows));
+    OutputFile(path, "-o").commit(sqlite_of(rows));
   } else {
     throw InputError("-o", fmt::format("'{}'", path),
                      "accepted: a file that ends in .csv, .jsonl or .sqlite");

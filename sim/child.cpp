@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "core/errors.hpp"
@@ -70,6 +71,9 @@ std::string read_text(int from) {
   } catch (const SimulationError& error) {
     outcome = Outcome::simulation_error;
     message = error.what();
+  } catch (const std::bad_alloc&) {
+    outcome = Outcome::simulation_error;
+    message = "out of memory";
   } catch (const std::exception& error) {
     outcome = Outcome::other_error;
     message = error.what();

@@ -2,17 +2,16 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "sim/sim.hpp"
 #include "sim/simgrid_library.hpp"
 
@@ -39,22 +38,16 @@ struct Loaded {
 
 /// The loader reads files only: one in memory.
 Loaded load() {
-  std::string_view bytes(parsim_simgrid_begin,
-                         static_cast<std::size_t>(parsim_simgrid_end - parsim_simgrid_begin));
-  const int file = ::memfd_create("libparsim_simgrid.so", MFD_CLOEXEC);
-  while (file >= 0 && !bytes.empty()) {
-    const ssize_t count = ::write(file, bytes.data(), bytes.size());
-    if (count <= 0) break;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  if (file < 0 || !bytes.empty()) {
-    const std::string reason = std::strerror(errno);
-    if (file >= 0) ::close(file);
-    throw SimulationError("no file in memory for SimGrid: " + reason);
+  const std::string_view bytes(parsim_simgrid_begin,
+                               static_cast<std::size_t>(parsim_simgrid_end - parsim_simgrid_begin));
+  std::optional<MemoryFile> file;
+  try {
+    file.emplace(bytes);
+  } catch (const std::system_error& error) {
+    throw SimulationError("no file in memory for SimGrid: " + error.code().message());
   }
   // Local: SimGrid exports the functions of MPI, which a program that holds this one may have, too.
-  const std::string path = fmt::format("/proc/self/fd/{}", file);
-  void* handle = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* handle = ::dlopen(file->path().c_str(), RTLD_LAZY | RTLD_LOCAL);
   void* entry = handle == nullptr ? nullptr : ::dlsym(handle, "parsim_simgrid_library");
   Loaded loaded;
   if (entry != nullptr) {
@@ -62,7 +55,6 @@ Loaded load() {
   } else if (const char* reason = ::dlerror()) {
     loaded.failure = reason;
   }
-  ::close(file);
   return loaded;
 }
 

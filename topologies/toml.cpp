@@ -56,6 +56,24 @@ Value convert(const toml::node& node) {
   return value;
 }
 
+/// Behind the string that begins at `begin`; the end of the text if it never ends.
+std::size_t end_of_quotes(std::string_view text, std::size_t begin) {
+  const char quote = text[begin];
+  const std::string three(3, quote);
+  const bool lines = text.substr(begin, three.size()) == three;
+  const std::string_view close = lines ? std::string_view(three) : text.substr(begin, 1);
+  for (std::size_t at = begin + close.size(); at < text.size(); ++at) {
+    if (quote == '"' && text[at] == '\\') {
+      ++at;
+    } else if (text.substr(at, close.size()) == close) {
+      return at + close.size();
+    } else if (!lines && text[at] == '\n') {
+      return at;  // the parser refuses it
+    }
+  }
+  return text.size();
+}
+
 /// toml++ goes as deep into the stack as a key has parts.
 void check_dotted_keys(std::string_view text, const std::string& file) {
   constexpr int most = 256;
@@ -64,6 +82,13 @@ void check_dotted_keys(std::string_view text, const std::string& file) {
   int dots = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
+    if (c == '"' || c == '\'') {  // what stands in quotes is one part
+      const std::size_t end = end_of_quotes(text, at);
+      number += std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
+                           text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+      at = end - 1;
+      continue;
+    }
     if (c == '#') at = std::min(text.find('\n', at), text.size()) - 1;
     if (c == '\n') ++number;
     if (c == '\n' || between.find(c) != std::string_view::npos) dots = 0;

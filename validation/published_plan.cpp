@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
-#include "experiment/files.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
 #include "strategies/blocks.hpp"
@@ -158,9 +158,8 @@ Plan plan_of_degrees(const Claim& claim, strategies::StrategyInput& input) {
 
 Plan plan_of_file(const Claim& claim, strategies::StrategyInput& input) {
   const std::string path = column(claim, "layout_file");
-  const experiment::LayoutFile file =
-      experiment::read_layout(experiment::read_file(path, location_of(claim, "layout_file")), path,
-                              input.network, input.cluster);
+  const experiment::LayoutFile file = experiment::read_layout(
+      read_file(path, location_of(claim, "layout_file")), path, input.network, input.cluster);
   input.micro_batches = small_column(claim, "grad_accum");
   input.pipeline_sends = sends_of(claim, file.layout.chunks);
   experiment::take_decisions(file, input);

@@ -8,11 +8,11 @@
 #include <iterator>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/timeline.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/calibration.hpp"
-#include "experiment/files.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/options.hpp"
 #include "experiment/request.hpp"
@@ -175,7 +175,7 @@ Training::Training(const Claim& claim)
   if (const std::string file = column(claim, "profile"); !file.empty()) {
     const std::string where = location_of(claim, "profile");
     const std::vector<experiment::LayerTime> times =
-        experiment::read_layer_times(experiment::read_file(file, where), file);
+        experiment::read_layer_times(read_file(file, where), file);
     const Profile kernels =
         experiment::profile_of(times, network, cluster_, *tiles_, options_, file);
     tiles_ = sim::make_profiled(cluster_, std::move(tiles_), kernels, where);

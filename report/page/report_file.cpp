@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::report {
@@ -12,7 +13,7 @@ namespace parsim::report {
 ReportFile::ReportFile(std::string path, bool with_timeline)
     : path_(std::move(path)),
       with_timeline_(with_timeline),
-      file_(std::make_unique<experiment::OutputFile>(path_, "--report")) {}
+      file_(std::make_unique<OutputFile>(path_, "--report")) {}
 
 StrategySection ReportFile::section(const experiment::Experiment& experiment,
                                     const experiment::Run& run, const Plan& plan) const {
@@ -35,7 +36,7 @@ void ReportFile::write(const experiment::Experiment& experiment, Document& docum
     page.sections.back().result = result;
   }
   file_->commit(is_latex(path_) ? latex_table(document, results) : render_page(page));
-  document.notes.push_back(fmt::format("report written to {}", experiment::shown_path(path_)));
+  document.notes.push_back(fmt::format("report written to {}", shown_path(path_)));
 }
 
 std::optional<ReportFile> report_file(const experiment::Arguments& arguments) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "experiment/files.hpp"
+#include "core/files.hpp"
 #include "experiment/options.hpp"
 #include "report/page/page.hpp"
 
@@ -31,7 +31,7 @@ class ReportFile {
  private:
   std::string path_;
   bool with_timeline_;
-  std::unique_ptr<experiment::OutputFile> file_;
+  std::unique_ptr<OutputFile> file_;
 };
 
 /// Nothing without --report. Throws InputError for --no-timeline without a page.

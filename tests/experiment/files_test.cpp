@@ -3,11 +3,8 @@
 #include <doctest/doctest.h>
 #include <zlib.h>
 
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "core/errors.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::experiment {
@@ -53,59 +50,6 @@ TEST_CASE("files: gzip is read back by zlib, and is the same bytes each time") {
     CHECK(gzip(content) == gzip(content));
     CHECK(unzipped(folder.write("a.gz", gzip(content))) == content);
   }
-}
-
-TEST_CASE("files: a committed file replaces the old one, an abandoned one leaves it") {
-  const TemporaryFolder folder;
-  const std::string path = folder.write("plan.json", "old");
-  { const OutputFile abandoned(path, "-o"); }
-  CHECK(testing::read_text(path) == "old");
-  CHECK(folder.names() == std::vector<std::string>{"plan.json"});
-  OutputFile(path, "-o").commit("new");
-  CHECK(testing::read_text(path) == "new");
-  CHECK(folder.names() == std::vector<std::string>{"plan.json"});
-}
-
-TEST_CASE("files: what cannot be written is refused before any work") {
-  const TemporaryFolder folder;
-  const std::string inside = folder.path("none/plan.json");
-  CHECK_THROWS_WITH_AS(OutputFile(inside, "-o"),
-                       ("-o: cannot write '" + inside +
-                        "': No such file or directory; accepted: a file name in a folder that can "
-                        "be written")
-                           .c_str(),
-                       InputError);
-  CHECK_THROWS_WITH_AS(OutputFile(folder.folder(), "--trace"),
-                       ("--trace: cannot write '" + folder.folder() +
-                        "': it is a directory; accepted: a file name in a folder that can be "
-                        "written")
-                           .c_str(),
-                       InputError);
-  CHECK_THROWS_AS(OutputFile("", "-o"), InputError);
-  CHECK_THROWS_AS(OutputFile("a\nb", "-o"), InputError);
-}
-
-TEST_CASE("files: a device is written in place") {
-  OutputFile("/dev/null", "-o").commit("anything");
-  CHECK(file_exists("/dev/null"));
-}
-
-TEST_CASE("files: a full disk is told, not ignored") {
-  OutputFile file("/dev/full", "--dag");
-  CHECK_THROWS_WITH_AS(file.commit("x"),
-                       "--dag: cannot write '/dev/full': No space left on device; accepted: a file "
-                       "name in a folder that can be written",
-                       InputError);
-}
-
-TEST_CASE("files: what cannot be read is refused with the reason") {
-  CHECK_THROWS_WITH_AS((void)read_file("/nowhere", "--plan"),
-                       "--plan: cannot read '/nowhere': No such file or directory; accepted: a "
-                       "readable file",
-                       InputError);
-  CHECK_THROWS_WITH_AS((void)read_file("/", "--plan"),
-                       "--plan: cannot read '/': it is a directory; accepted: a readable file",
-                       InputError);
 }
 
 }  // namespace

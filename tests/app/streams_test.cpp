@@ -1,0 +1,72 @@
+// Standard streams that are closed or full, in both programs: a message that cannot be written
+// changes no exit code, a result that cannot be written is never silently lost.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/program.hpp"
+
+namespace parsim::app {
+namespace {
+
+using testing::Finished;
+
+const std::string program = PARSIM_PROGRAM;
+const std::string hardware = program.substr(0, program.rfind('/')) + "/parsim-hw";
+const std::string plan =
+    program + " plan --network lenet5 --cluster star:2,device=t4 --strategy data";
+
+Finished shell(const std::string& command, const std::string& directory = {}) {
+  return testing::run_program("/bin/bash", {"-c", command}, directory);
+}
+
+TEST_CASE("streams: an error message that cannot be written leaves the exit code") {
+  for (const std::string& one : {program, hardware}) {
+    CHECK(shell(one + " nonsense 2>/dev/full").exit_code == 2);
+    CHECK(shell(one + " nonsense 2>&-").exit_code == 2);
+    CHECK(shell(one + " nonsense >&- 2>&- <&-").exit_code == 2);
+  }
+}
+
+TEST_CASE("streams: a result that cannot be written is a sentence and exit code 2") {
+  for (const std::string& command : {program + " list strategies", program + " --help",
+                                     hardware + " probe --backend host", hardware + " --help"}) {
+    CAPTURE(command);
+    for (const char* where : {">/dev/full", ">&-"}) {
+      const Finished finished = shell(command + where);
+      CHECK(finished.exit_code == 2);
+      CHECK(finished.err.find("standard output") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("streams: what goes to a closed standard output is not written into a file") {
+  const testing::TemporaryFolder folder;
+  CHECK(shell(plan + " -o plan.json --dag dag.json >&- <&-", folder.folder()).exit_code == 2);
+  for (const char* name : {"plan.json", "dag.json"}) {
+    CHECK(nlohmann::json::accept(testing::read_text(folder.path(name))));
+  }
+  CHECK(folder.names().size() == 2);
+}
+
+TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
+  const testing::TemporaryFolder folder;
+  const Finished finished = shell("ulimit -f 1; " + plan + " -o plan.json", folder.folder());
+  CHECK(finished.exit_code == 2);
+  CHECK(finished.err.find("-o: cannot write 'plan.json': File too large") != std::string::npos);
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("streams: a file of launch files that cannot be written leaves none of the others") {
+  const testing::TemporaryFolder folder;
+  // The last file is the plan: a folder has its name.
+  const Finished finished =
+      shell("mkdir -p out/plan.json; " + plan + " --launch megatron -o out", folder.folder());
+  CHECK(finished.exit_code == 2);
+  CHECK(shell("ls -A out", folder.folder()).out == "plan.json\n");
+}
+
+}  // namespace
+}  // namespace parsim::app
