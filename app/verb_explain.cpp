@@ -19,6 +19,7 @@
 #include "experiment/run.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
+#include "report/waterfall.hpp"
 
 namespace parsim::app {
 
@@ -112,40 +113,6 @@ report::Table table_of_chain(const std::vector<Share>& shares, Seconds step) {
   report::add_words(table, "work", "work", words);
   report::add_numbers(table, "s", {{"time", "time_s", times}});
   report::add_column(table, {"share", "share"}, std::move(parts));
-  return table;
-}
-
-/// The parts in words, peak first.
-constexpr std::array<std::string_view, experiment::step_part_count> part_words{
-    "model FLOPs at the peak",
-    "products, beyond that",
-    "attention, beyond that",
-    "element-wise, norms, additions",
-    "optimizer",
-    "delays",
-    "exposed sends",
-    "imbalance",
-    "bubbles"};
-
-report::Table table_of_parts(const experiment::Waterfall& parts, Seconds step) {
-  std::vector<std::string> words;
-  std::vector<double> times, until;
-  std::vector<report::TableCell> shares;
-  double sum = 0;
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    sum += parts[p].count();
-    if (std::abs(parts[p] / step) < 1e-12) continue;
-    words.emplace_back(part_words[p]);
-    times.push_back(parts[p].count());
-    until.push_back(sum);
-    const double share = parts[p] / step;
-    shares.push_back({fmt::format("{:.1f} %", 100 * share), report::exact(share)});
-  }
-  report::Table table;
-  table.title = "from the peak to the step: means over the devices that compute";
-  report::add_words(table, "part", "part", words);
-  report::add_numbers(table, "s", {{"time", "time_s", times}, {"until here", "until_s", until}});
-  report::add_column(table, {"share", "share"}, std::move(shares));
   return table;
 }
 
@@ -360,7 +327,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   report::Document document = report::report_simulation(experiment, run.result);
   const experiment::Waterfall parts =
       experiment::waterfall(run.dag, run.timeline, experiment.cluster);
-  document.tables = {table_of_parts(parts, run.result.step_time),
+  document.tables = {report::waterfall_table(parts, run.result.step_time),
                      table_of_chain(shares, run.result.step_time),
                      table_of_layers(experiment, planned.plan, explanation)};
   document.head.push_back(fmt::format(

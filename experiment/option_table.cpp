@@ -319,6 +319,8 @@ constexpr Option table[] = {
     {"--report", "FILE", output, "compare simulate validate",
      "write an HTML page with drawings and tables; if it ends in .tex (not with 'validate'), a "
      "LaTeX table"},
+    {"--title", "TEXT", output, runs,
+     "title of the page of --report (default: network and cluster)"},
     {"--no-timeline", "", output, runs,
      "leave the timelines out of the page, which makes it small"},
     {"--no-timings", "", output, plans,

@@ -66,9 +66,17 @@ std::optional<std::int64_t> largest_batch(const strategies::StrategyInput& input
 
 }  // namespace
 
-std::string what_would_fit(const Experiment& experiment) {
+std::string what_would_fit(const Experiment& experiment, double memory) {
   if (experiment.plan) return {};
-  const strategies::StrategyInput input = experiment.strategy_input();
+  Cluster cluster = experiment.cluster;
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    Bytes& whole = cluster.devices[gpu.index()].memory;
+    whole.value = static_cast<std::int64_t>(memory * static_cast<double>(whole.value));
+  }
+  strategies::StrategyInput input{experiment.network, cluster, *experiment.cost,
+                                  experiment.request};
+  input.batch = experiment.batch;
+  input.server = experiment.server;
   const auto gpus =
       static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
   const Saving now{input.zero_stage.value_or(0),

@@ -12,6 +12,8 @@ namespace parsim::experiment {
 /// with which it does so without, or with all of them if that is not enough. Only memory is asked,
 /// nothing is simulated. "data would fit as asked" if only the strategies asked for do not. Empty
 /// if a plan file has decided already.
-[[nodiscard]] std::string what_would_fit(const Experiment& experiment);
+///
+/// memory   the part of their memory that GPUs have
+[[nodiscard]] std::string what_would_fit(const Experiment& experiment, double memory = 1.0);
 
 }  // namespace parsim::experiment

@@ -12,24 +12,6 @@ namespace parsim::report {
 
 namespace {
 
-/// "2 x p100-pcie, 2 x v100-pcie", in the order of the devices.
-std::string device_mix(const Cluster& cluster) {
-  std::vector<std::pair<std::string, std::size_t>> counts;
-  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
-    const std::string& model = cluster.model(DeviceId{i}).name;
-    const auto known = std::find_if(counts.begin(), counts.end(),
-                                    [&](const auto& count) { return count.first == model; });
-    if (known == counts.end()) {
-      counts.emplace_back(model, 1);
-    } else {
-      ++known->second;
-    }
-  }
-  std::vector<std::string> words;
-  for (const auto& [model, count] : counts) words.push_back(fmt::format("{} x {}", count, model));
-  return join(words);
-}
-
 /// "fp32", or "bf16 with gradients in fp32".
 std::string arithmetic_of(const experiment::Request& request) {
   const std::string_view kernels = to_text(request.precision);
@@ -68,12 +50,31 @@ std::string calibration_line(const experiment::RunCalibration& calibration) {
 
 }  // namespace
 
+std::string device_mix(const Cluster& cluster, const std::vector<DeviceId>& devices) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const DeviceId device : devices) {
+    const std::string& model = cluster.model(device).name;
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == model; });
+    if (known == counts.end()) {
+      counts.emplace_back(model, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : counts) words.push_back(fmt::format("{} x {}", count, model));
+  return join(words);
+}
+
 std::string question_line(const experiment::Experiment& experiment) {
   const experiment::Request& request = experiment.request;
   const std::size_t gpus = devices_of(experiment.cluster, DeviceKind::gpu).size();
+  std::vector<DeviceId> all;
+  for (std::size_t d = 0; d < experiment.cluster.devices.size(); ++d) all.emplace_back(d);
   const bool chosen = !request.batch && !experiment.plan;
   return fmt::format("{} on {} ({}), batch {}{}, {}, {}", experiment.network.name,
-                     experiment.cluster.name, device_mix(experiment.cluster), experiment.batch,
+                     experiment.cluster.name, device_mix(experiment.cluster, all), experiment.batch,
                      chosen ? fmt::format(" (default: 32 x {})", gpus) : "", arithmetic_of(request),
                      to_text(request.optimizer));
 }

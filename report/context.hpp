@@ -10,6 +10,8 @@
 
 namespace parsim::report {
 
+/// "2 x p100-pcie, 2 x v100-pcie", in the order of the devices.
+[[nodiscard]] std::string device_mix(const Cluster& cluster, const std::vector<DeviceId>& devices);
 /// "resnet50 on dgx-v100 (8 x v100-sxm2), batch 256, fp32, momentum".
 [[nodiscard]] std::string question_line(const experiment::Experiment& experiment);
 /// Where the times of kernels and of communication come from.

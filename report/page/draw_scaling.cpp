@@ -93,7 +93,7 @@ std::string draw_scaling(const experiment::Scaling& scaling) {
     out += fmt::format("<text class=end x={} y={}>{}</text>", left + plot_width + 10,
                        coordinate(lowest + 4), html_name(curves[i].strategy));
   }
-  return out + "</svg></div>\n" + html_table(scaling_table(scaling));
+  return out + "</svg></div>\n" + html_table(scaling_table(scaling), true);
 }
 
 }  // namespace parsim::report

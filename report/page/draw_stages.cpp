@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/errors.hpp"
+#include "report/context.hpp"
 #include "report/degrees.hpp"
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
@@ -17,22 +18,7 @@ namespace {
 std::string types_of(const Cluster& cluster, std::vector<DeviceId> devices) {
   std::sort(devices.begin(), devices.end());
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  std::vector<std::pair<std::string, std::size_t>> counts;
-  for (const DeviceId device : devices) {
-    const std::string& model = cluster.model(device).name;
-    const auto known = std::find_if(counts.begin(), counts.end(),
-                                    [&](const auto& count) { return count.first == model; });
-    if (known == counts.end()) {
-      counts.emplace_back(model, 1);
-    } else {
-      ++known->second;
-    }
-  }
-  std::vector<std::string> words;
-  for (const auto& [model, count] : counts) {
-    words.push_back(fmt::format("{}\u00a0x\u00a0{}", count, html_name(model)));
-  }
-  return join(words);
+  return html(device_mix(cluster, devices), 200);
 }
 
 /// The layer of a stage whose samples are divided among most devices; nothing if none is.

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
+#include "core/errors.hpp"
 #include "report/page/bars.hpp"
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
@@ -58,7 +61,7 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
   if (full <= 0) return {};
   const std::vector<double> ticks = axis_ticks(full);
   const std::string grid = grid_of(ticks, full);
-  std::string out = "<div class=steps>\n";
+  std::string out = "<h4>Predicted step time</h4>\n<div class=steps>\n";
   bool cut = false, below = !results.front().fits();
   for (const experiment::RunResult& result : results) {
     if (!below && !result.fits()) {
@@ -94,39 +97,71 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
     }
     out += fmt::format("</svg><span class=n>{}</span>\n", to_text(result.step_time));
   }
-  out += axis_of(ticks, full) + "</div>\n<p class=key>Step time: ";
+  out += axis_of(ticks, full) + "</div>\n<p class=key>";
   out += time_key;
   out += ", mean of the GPUs; <i class=whisk></i>90 % interval";
   if (cut) out += fmt::format("; bars longer than {} are cut", to_text(Seconds{full}));
   return out + "</p>\n";
 }
 
-std::string draw_costs(const std::vector<experiment::RunResult>& results) {
-  struct Point {
-    const experiment::RunResult* result;
-    double cost;
-  };
-  std::vector<Point> points;
-  double most_cost = 0, most_step = 0;
+namespace {
+
+/// Plans of about the same step and cost.
+struct CostPoint {
+  double step, cost;
+  std::vector<std::string> names;
+  double label = 0;  ///< height of the text
+
+  [[nodiscard]] bool near(double other_step, double other_cost) const {
+    constexpr double close = 0.02;
+    return std::abs(other_step / step - 1) < close && std::abs(other_cost / cost - 1) < close;
+  }
+  [[nodiscard]] std::string text() const {
+    constexpr std::size_t most_names = 2;
+    if (names.size() <= most_names) return html_name(join(names));
+    return fmt::format("{} and {} more", html_name(names.front()), names.size() - 1);
+  }
+};
+
+std::vector<CostPoint> cost_points(const std::vector<experiment::RunResult>& results) {
+  constexpr double longest = 4;  // times the shortest step
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const experiment::RunResult& result : results) {
+    if (result.fits()) shortest = std::min(shortest, result.step_time.count());
+  }
+  std::vector<CostPoint> points;
   for (const experiment::RunResult& result : results) {
     const std::optional<double> cost = result.cost_per_million_samples();
-    if (!result.fits() || !cost || !result.same_plan_as.empty()) continue;
-    points.push_back({&result, *cost});
-    most_cost = std::max(most_cost, *cost);
-    most_step = std::max(most_step, result.step_time.count());
+    const double step = result.step_time.count();
+    if (!result.fits() || !cost || *cost <= 0 || step > longest * shortest) continue;
+    const auto near = std::find_if(points.begin(), points.end(),
+                                   [&](const CostPoint& point) { return point.near(step, *cost); });
+    if (near != points.end()) {
+      near->names.push_back(result.strategy);
+    } else {
+      points.push_back({step, *cost, {result.strategy}});
+    }
   }
-  if (points.empty() || most_cost <= 0) return {};
-  constexpr double height = 220, margin = 1.08;
-  const double across = most_step * margin, up = most_cost * margin;
+  return points;
+}
+
+}  // namespace
+
+std::string draw_costs(const std::vector<experiment::RunResult>& results) {
+  std::vector<CostPoint> points = cost_points(results);
+  if (points.empty()) return {};
+  constexpr double height = 220, margin = 1.12, line = 14;
+  double across = 0, up = 0;
+  for (const CostPoint& point : points) {
+    across = std::max(across, margin * point.step);
+    up = std::max(up, margin * point.cost);
+  }
   const TimeUnit unit = unit_of(across);
-  const auto y = [&](double cost) { return coordinate(height * (1 - cost / up)); };
-  std::string out = fmt::format(
-      "<div class=costs><svg class=plot height={}><title>cost per million samples over step time"
-      "</title>",
-      height + 20);
+  const auto y = [&](double cost) { return height * (1 - cost / up); };
+  std::string out = fmt::format("<div class=costs><svg class=plot height={}>", height + 20);
   for (const double tick : axis_ticks(up)) {
     out += fmt::format("<line class=grid x2=100% y1={0} y2={0} /><text x=2 y={1}>{2}</text>",
-                       y(tick), coordinate(height * (1 - tick / up) - 3), three_digits(tick));
+                       coordinate(y(tick)), coordinate(y(tick) - 3), three_digits(tick));
   }
   for (const double tick : axis_ticks(across)) {
     if (tick <= 0) continue;
@@ -134,20 +169,29 @@ std::string draw_costs(const std::vector<experiment::RunResult>& results) {
         fmt::format("<text x={} y={} text-anchor=middle>{} {}</text>", width_percent(tick / across),
                     height + 14, coordinate(tick / unit.seconds), unit.name);
   }
-  for (const Point& point : points) {
+  // Names stand at their points, from the top, and are pushed down where they would touch.
+  std::vector<CostPoint*> from_top;
+  for (CostPoint& point : points) from_top.push_back(&point);
+  std::stable_sort(from_top.begin(), from_top.end(),
+                   [](const CostPoint* a, const CostPoint* b) { return a->cost > b->cost; });
+  double last = -line;
+  for (CostPoint* point : from_top) {
+    last = point->label = std::max(y(point->cost) + 4, last + line);
+  }
+  for (const CostPoint& point : points) {
     const bool best = &point == &points.front();
-    const double x = point.result->step_time.count() / across;
+    const double x = point.step / across;
     out += fmt::format(
-        "<circle cx={} cy={} r={}><title>{}: {} per million samples, {}</title></circle>"
-        "<text x={} y={} text-anchor={} class=name>{}{}</text>",
-        width_percent(x), y(point.cost), best ? 7 : 5, html_name(point.result->strategy),
-        three_digits(point.cost), to_text(point.result->step_time), width_percent(x),
-        coordinate(height * (1 - point.cost / up) - 10), x > 0.7 ? "end" : "start",
-        best ? "★ " : "", html_name(point.result->strategy));
+        "<circle cx={0} cy={1} r={2}><title>{3} per million samples, {4}</title></circle>"
+        "<text x={0} dx={5} y={6} text-anchor={7} class=name>{8}{9}</text>",
+        width_percent(x), coordinate(y(point.cost)), best ? 7 : 5, three_digits(point.cost),
+        to_text(Seconds{point.step}), x > 0.6 ? -11 : 11, coordinate(point.label),
+        x > 0.6 ? "end" : "start", best ? "★ " : "", point.text());
   }
   return out +
          "</svg></div>\n<p class=key>Up: cost of a million samples, in the currency of the cluster "
-         "file; across: step time. Plans that fit, each once; lower left is better.</p>\n";
+         "file; across: step time. Plans that fit and take at most four times as long as the "
+         "fastest; lower left is better.</p>\n";
 }
 
 }  // namespace parsim::report

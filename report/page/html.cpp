@@ -19,7 +19,16 @@ std::string cut_to(std::string_view text, std::size_t longest) {
   return std::string(text.substr(0, end)) + "…";
 }
 
-/// The text with no line break between a number and its unit: "uses 6.85 % of 12.0 GB/s".
+/// The number that a cell begins with, of "22 %" or "103-275", for sorting; all of it if it is one.
+std::string_view sort_value(std::string_view raw) {
+  if (to_number<double>(raw)) return raw;
+  const std::size_t begin = std::min(raw.find_first_of("0123456789"), raw.size());
+  const std::size_t end = raw.find_first_not_of("0123456789.", begin);
+  return raw.substr(begin, end - begin);
+}
+
+}  // namespace
+
 std::string unbroken(std::string_view text) {
   constexpr std::string_view units[] = {"%",   "s",   "ms",  "us",   "ns",   "B",    "KiB", "MiB",
                                         "GiB", "TiB", "B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
@@ -36,10 +45,23 @@ std::string unbroken(std::string_view text) {
   return out;
 }
 
-}  // namespace
-
 std::string html(std::string_view text, std::size_t longest) {
   return xml_escaped(printable(cut_to(text, longest)));
+}
+
+std::string html_lines(std::string_view text) {
+  std::string out;
+  for (const std::string& line : split_at(text, '\n')) {
+    if (!out.empty()) out += '\n';
+    for (std::string rest = html(line); !rest.empty();) {
+      const std::size_t quote = rest.find("&quot;");
+      out += rest.substr(0, quote);
+      if (quote == std::string::npos) break;
+      out += '"';
+      rest.erase(0, quote + 6);
+    }
+  }
+  return out;
 }
 
 std::string html_name(std::string_view name) {
@@ -82,7 +104,8 @@ std::string html_table(const Table& all, bool cards) {
       const std::string title =
           cards && c > 0 ? fmt::format(" data-t=\"{}\"", html(table.columns[c].title)) : "";
       if (table.columns[c].is_number) {
-        out += fmt::format("<td data-v=\"{}\"{}>{}", html(cell.raw), title, html(cell.text));
+        out += fmt::format("<td data-v=\"{}\"{}>{}", html(sort_value(cell.raw)), title,
+                           html(cell.text));
       } else {
         out += fmt::format("<td{}>{}", title, html(unbroken(cell.text)));
       }

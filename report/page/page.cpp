@@ -6,6 +6,7 @@
 
 #include "core/errors.hpp"
 #include "report/embedded.hpp"
+#include "report/page/brief.hpp"
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
 #include "report/runs.hpp"
@@ -35,6 +36,11 @@ std::string command_text(const std::vector<std::string>& words) {
   std::string command = "parsim";
   for (const std::string& word : words) command += " " + shell_word(word);
   return command;
+}
+
+/// Without the blanks that a terminal indents it by.
+std::string_view trimmed(std::string_view line) {
+  return line.substr(std::min(line.find_first_not_of(' '), line.size()));
 }
 
 std::string list_of(const std::vector<std::string>& lines, std::string_view css) {
@@ -141,8 +147,10 @@ copies. Communication: <i class=k3></i>gradients <i class=k4></i>layers' tensors
 
 std::string render_page(const Page& page) {
   const experiment::Experiment& experiment = page.experiment;
-  std::string title = fmt::format("{} on {}", html_name(experiment.network.name),
-                                  html_name(experiment.cluster.name));
+  const std::string title = page.title.empty()
+                                ? fmt::format("{} on {}", html_name(experiment.network.name),
+                                              html_name(experiment.cluster.name))
+                                : html(page.title, 200);
   std::vector<experiment::RunResult> results;
   for (const StrategySection& section : page.sections) results.push_back(section.result);
   const bool timelines =
@@ -151,11 +159,16 @@ std::string render_page(const Page& page) {
 
   std::string out = page_head(title, timelines);
   for (const std::string& line : page.document.answer) {
-    out += fmt::format("<p class=answer>{}\n", html(line));
+    out += fmt::format("<p class=answer>{}\n", html(unbroken(trimmed(line))));
   }
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
-  out += "</header>\n<main>\n" + list_of(page.document.warnings, "warnings");
-  out += "<h2>Predicted step time</h2>\n" + draw_steps(results) + draw_costs(results);
+  out += "</header>\n<main>\n";
+  out += fmt::format("<div{}>\n<section>", results.size() > 1 ? " class=split" : "") +
+         brief_of(page) + "</section>\n<section>" + draw_steps(results) + "</section>\n</div>\n" +
+         list_of(page.document.warnings, "warnings");
+  out += why_of(page);
+  const std::string costs = draw_costs(results);
+  if (!costs.empty()) out += "<h2>What it costs</h2>\n" + costs;
   out += results.size() == 1 ? "<h2>The plan</h2>\n" : "<h2>Plans</h2>\n";
   bool open = true;
   for (const StrategySection& section : page.sections) {
@@ -172,7 +185,7 @@ std::string render_page(const Page& page) {
          page_end(
              experiment.request.command, timelines,
              fmt::format("<details><summary>resolved inputs</summary><pre>{}</pre></details>\n",
-                         html(inputs_json(experiment), 100'000)));
+                         html_lines(inputs_json(experiment))));
 }
 
 }  // namespace parsim::report

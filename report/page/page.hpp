@@ -17,6 +17,7 @@ struct Page {
   const experiment::Experiment& experiment;
   const Document& document;                      ///< the report that goes to standard output
   std::vector<StrategySection> sections;         ///< in the order of the rows
+  std::string title;                             ///< "": network and cluster
   const experiment::Scaling* scaling = nullptr;  ///< null without --scaling
 };
 [[nodiscard]] std::string render_page(const Page& page);

@@ -6,24 +6,33 @@
 
 #include "core/errors.hpp"
 #include "core/files.hpp"
+#include "experiment/upkeep.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::report {
 
-ReportFile::ReportFile(std::string path, bool with_timeline)
+ReportFile::ReportFile(std::string path, std::string title, bool with_timeline)
     : path_(std::move(path)),
+      title_(std::move(title)),
       with_timeline_(with_timeline),
       file_(std::make_unique<OutputFile>(path_, "--report")) {}
 
 StrategySection ReportFile::section(const experiment::Experiment& experiment,
-                                    const experiment::Run& run, const Plan& plan) const {
-  return make_section(experiment.cluster, run, plan, with_timeline_);
+                                    const experiment::Run& run, const Plan& plan) {
+  StrategySection section = make_section(experiment.cluster, run, plan, with_timeline_);
+  const double goal =
+      experiment::goal_of(experiment.request.objective, run.result.step_time, run.result.upkeep);
+  if (run.result.fits() && goal < best_ && !is_latex(path_)) {
+    best_ = goal;
+    section.helps = experiment::what_would_help(experiment, run);
+  }
+  return section;
 }
 
 void ReportFile::write(const experiment::Experiment& experiment, Document& document,
                        const std::vector<experiment::RunResult>& results,
                        std::vector<StrategySection> sections, const experiment::Scaling* scaling) {
-  Page page{experiment, document, {}, scaling};
+  Page page{experiment, document, {}, title_, scaling};
   for (const experiment::RunResult& result : results) {
     const auto found = std::find_if(
         sections.begin(), sections.end(),
@@ -45,8 +54,12 @@ std::optional<ReportFile> report_file(const experiment::Arguments& arguments) {
   if (arguments.has("--no-timeline") && !page) {
     throw InputError("--no-timeline", "no page is written", "accepted: with the page of --report");
   }
+  if (arguments.has("--title") && !page) {
+    throw InputError("--title", "no page is written", "accepted: with the page of --report");
+  }
   if (!path) return std::nullopt;
-  return ReportFile(*path, page && !arguments.has("--no-timeline"));
+  return ReportFile(*path, arguments.text("--title").value_or(""),
+                    page && !arguments.has("--no-timeline"));
 }
 
 }  // namespace parsim::report

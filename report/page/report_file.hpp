@@ -1,6 +1,7 @@
 // --report: a page or a LaTeX table, opened before the work starts, there when it is complete.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,10 +19,11 @@ namespace parsim::report {
 class ReportFile {
  public:
   /// Throws InputError if the file cannot be written.
-  ReportFile(std::string path, bool with_timeline);
+  ReportFile(std::string path, std::string title, bool with_timeline);
 
+  /// Of the best plan so far also what would help it.
   [[nodiscard]] StrategySection section(const experiment::Experiment& experiment,
-                                        const experiment::Run& run, const Plan& plan) const;
+                                        const experiment::Run& run, const Plan& plan);
   /// Writes the file and adds its path to the notes of the document. Rows without a section get one
   /// with the reason why there is no plan.
   void write(const experiment::Experiment& experiment, Document& document,
@@ -29,8 +31,9 @@ class ReportFile {
              std::vector<StrategySection> sections, const experiment::Scaling* scaling);
 
  private:
-  std::string path_;
+  std::string path_, title_;
   bool with_timeline_;
+  double best_ = std::numeric_limits<double>::infinity();  ///< by --objective, of plans that fit
   std::unique_ptr<OutputFile> file_;
 };
 

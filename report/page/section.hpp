@@ -9,6 +9,8 @@
 #include "core/dag_traffic.hpp"
 #include "core/plan.hpp"
 #include "experiment/run.hpp"
+#include "experiment/utilization.hpp"
+#include "experiment/what_would_help.hpp"
 
 namespace parsim::report {
 
@@ -54,6 +56,8 @@ struct StrategySection {
   Plan plan;                    ///< empty if the strategy has none
   std::vector<double> hop_use;  ///< bytes / (rate x step) by Hop::index(); may be empty
   Bars bars;                    ///< of ranks_of(); empty without timelines
+  experiment::Waterfall parts{};
+  std::vector<experiment::Help> helps;  ///< of the best plan
 };
 [[nodiscard]] StrategySection make_section(const Cluster& cluster, const experiment::Run& run,
                                            Plan plan, bool with_timeline);

@@ -21,6 +21,22 @@ for (const table of document.querySelectorAll('table.sortable')) {
     };
   });
 }
+// A field above the table of plans: rows stay whose text has all the words in it.
+for (const table of document.querySelectorAll('table.cards')) {
+  const field = document.createElement('input');
+  field.type = 'search';
+  field.className = 'filter';
+  field.placeholder = 'filter rows';
+  field.setAttribute('aria-label', 'filter rows');
+  field.oninput = () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const row of table.tBodies[0].rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every(word => text.includes(word));
+    }
+  };
+  table.parentNode.before(field);
+}
 addEventListener('beforeprint', () => {
   for (const each of document.querySelectorAll('details')) each.open = true;
 });

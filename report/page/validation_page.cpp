@@ -129,10 +129,10 @@ std::string error_bars(const nlohmann::json& sets) {
     std::string text = std::isnan(mean) ? "-" : percent(mean);
     if (!std::isnan(naive)) text += fmt::format(" (naive {})", percent(naive));
     out += fmt::format(
-        "<b>{}</b><svg class=bar><title>mean error {}</title><rect class=c width={} /></svg>"
-        "<span>{}</span>\n",
-        html_name(set["name"].get<std::string>()), text,
-        width_percent(std::isnan(mean) ? 0 : std::min(mean, 1.0)), text);
+        "<b>{}</b><span>{}</span><svg class=bar><title>mean error {}</title><rect class=c width={} "
+        "/></svg>\n",
+        html_name(set["name"].get<std::string>()), text, text,
+        width_percent(std::isnan(mean) ? 0 : std::min(mean, 1.0)));
   }
   return out + "</div>\n";
 }

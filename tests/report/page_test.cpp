@@ -80,6 +80,23 @@ TEST_CASE("page: no line of a table's cell breaks between a number and its unit"
   CHECK(page.find("<td>10\u00a0GB/s or 2\u00a0s, 5 sets\n") != std::string::npos);
 }
 
+TEST_CASE("page: cells with units and ranges sort by their first number") {
+  Table table;
+  add_words(table, "memory", "memory", {"22 %", "<1 %", "103-275", "-", "1e-05"});
+  table.columns.back().is_number = true;
+  const std::string page = html_table(table, true);
+  for (const char* cell :
+       {"<td data-v=\"22\">22 %", "<td data-v=\"1\">&lt;1 %", "<td data-v=\"103\">103-275",
+        "<td data-v=\"\">-", "<td data-v=\"1e-05\">1e-05"}) {
+    CAPTURE(cell);
+    CHECK(page.find(cell) != std::string::npos);
+  }
+}
+
+TEST_CASE("page: lines stay lines, quotes stay quotes, and markup is text") {
+  CHECK(html_lines("{\n  \"a\": \"<b>\"\n}") == "{\n  \"a\": \"&lt;b&gt;\"\n}");
+}
+
 TEST_CASE("page: bars are in order, do not overlap and end with the step") {
   const testing::NotedDag noted = testing::dag_of(
       "a: compute d0 3us; t: transfer d0->d1 1MB after a; r: all-reduce d0,d1 4MB after t");
@@ -165,6 +182,91 @@ TEST_CASE("page: 128 GPUs make a small page that draws equal ranks once") {
   CHECK(page.find("n0.gpu0 ×128\ncommunication\n</pre>") != std::string::npos);  // data
   CHECK(page.find("<b>n0.gpu0 … n15.gpu7</b> ×128") != std::string::npos);
   CHECK(count(page, "class=links") == 3);
+}
+
+/// Whether the parts stand on the page in this order.
+bool in_order(const std::string& page, const Words& parts) {
+  std::size_t at = 0;
+  for (const std::string& part : parts) {
+    CAPTURE(part);
+    at = page.find(part, at);
+    CHECK(at != std::string::npos);
+    if (at == std::string::npos) return false;
+  }
+  return true;
+}
+
+TEST_CASE("page: the answer first, then six questions, the chart, the reasons, plans, numbers") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("page.html");
+  const Finished finished =
+      run({"compare", "--network", "mlp", "--cluster",
+           "nodes:2x2,device=p100-sxm2*2+v100-sxm2*2,intra=100GB/s,inter=1GB/s,latency=1us",
+           "--strategy", "data", "--strategy", "hybrid", "--report", path, "--title",
+           "Our <b>choice</b>"});
+  REQUIRE(finished.exit_code == 0);
+  const std::string page = testing::read_text(path);
+  check_balanced(page);
+  const std::string first = finished.out.substr(0, finished.out.find(" ("));
+  CHECK(first.starts_with("Best: "));
+  CHECK(in_order(page, {"<title>Our &lt;b&gt;choice&lt;/b&gt;</title>",
+                        "class=answer>" + first.substr(0, 12),
+                        "<dt>Which plan<dd>",
+                        "<dt>By how much<dd>",
+                        "<dt>How sure<dd>",
+                        "<dt>What bounds it<dd>",
+                        "<dt>With half the memory<dd>",
+                        "<dt>What would help<dd>",
+                        "class=steps",
+                        "<h2>Why it takes ",
+                        "From the peak to the step",
+                        "What would help",
+                        "<h2>Plans</h2>",
+                        "class=stages",
+                        "class=devices",
+                        "class=timeline",
+                        "class=links",
+                        "<h2>All numbers</h2>",
+                        "<h2>How sure, and on what data</h2>",
+                        "<h2>What the words mean</h2>",
+                        "id=command"}));
+  CHECK(page.find("links between machines twice as fast") != std::string::npos);
+  CHECK(page.find("<h2>What it costs</h2>") == std::string::npos);  // no prices
+}
+
+TEST_CASE("page: a memory that every plan exceeds is said first, and what would fit") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("page.html");
+  CHECK(run({"compare", "--network", "alexnet", "--cluster", pair, "--strategy", "data",
+             "--override", "devices.gpu0.memory=512MiB", "--report", path})
+            .exit_code == 5);
+  const std::string page = testing::read_text(path);
+  check_balanced(page);
+  CHECK(in_order(page, {"No plan fits in memory", "<dt>The fastest plan, which does not fit<dd>",
+                        "<dt>With half the memory<dd>The fullest GPU"}));
+  CHECK(page.find("<dt>What would help") == std::string::npos);
+}
+
+TEST_CASE("page: prices make a chart of cost over step time") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("page.html");
+  const std::string cluster =
+      folder.write("priced.toml", "generator = \"" + pair +
+                                      "\"\n[[overrides]]\ndevices = \"*\"\nprice = "
+                                      "\"2 /h\"\n");
+  REQUIRE(run({"compare", "--network", "mlp", "--cluster", cluster, "--strategy", "data",
+               "--strategy", "pipeline", "--no-timeline", "--report", path})
+              .exit_code == 0);
+  const std::string page = testing::read_text(path);
+  check_balanced(page);
+  CHECK(in_order(page, {"<h2>What it costs</h2>", "class=plot", "per million samples"}));
+  CHECK(count(page, "<circle") >= 1);
+}
+
+TEST_CASE("page: a title without a page is refused") {
+  const Finished finished = run({"compare", "--network", "mlp", "--cluster", pair, "--title", "x"});
+  CHECK(finished.exit_code == 2);
+  CHECK(finished.err.find("--title: no page is written") != std::string::npos);
 }
 
 TEST_CASE("page: a failed run leaves neither a page nor half of one") {

@@ -1,0 +1,306 @@
+#include "report/page/brief.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/errors.hpp"
+#include "experiment/what_would_fit.hpp"
+#include "report/context.hpp"
+#include "report/page/bars.hpp"
+#include "report/page/html.hpp"
+#include "report/waterfall.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+using R = const experiment::RunResult&;
+
+std::string percent(double share) {
+  if (share < 5e-4) return "0 %";
+  return share < 0.0995 ? fmt::format("{:.1f} %", 100 * share)
+                        : fmt::format("{:.0f} %", 100 * share);
+}
+
+/// "10 pipeline stages of 4 GPUs …, 128 micro-batches, ZeRO 1".
+std::string plan_in_words(R result) {
+  const strategies::Degrees& degrees = result.degrees;
+  std::vector<std::string> parts;
+  const bool mixed = !degrees.tp || !degrees.dp;
+  const std::int64_t stages = degrees.pp.value_or(1);
+  if (stages > 1) {
+    parts.push_back(counted(stages, "pipeline stage") + (mixed ? " of different degrees" : ""));
+  } else if (mixed) {
+    parts.emplace_back("layers split in different ways");
+  }
+  if (degrees.dp.value_or(1) > 1) {
+    parts.push_back(counted(*degrees.dp, "replica") + " with samples of their own");
+  }
+  if (degrees.tp.value_or(1) > 1) {
+    parts.push_back(fmt::format("every layer shared by {} GPUs", *degrees.tp));
+  }
+  if (degrees.ep.value_or(1) > 1) {
+    parts.push_back(fmt::format("experts divided among {} replicas", *degrees.ep));
+  }
+  if (parts.empty()) parts.emplace_back("all layers on one GPU");
+  if (degrees.micro_batches > 1) parts.push_back(counted(degrees.micro_batches, "micro-batch"));
+  if (degrees.zero.value_or(0) > 0) parts.push_back(fmt::format("ZeRO stage {}", *degrees.zero));
+  if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
+    parts.push_back(fmt::format("recomputation: {}", to_text(*degrees.recompute)));
+  }
+  return join(parts);
+}
+
+/// The plans that fit, each once, the best first.
+std::vector<const experiment::RunResult*> fitting(const Page& page) {
+  std::vector<const experiment::RunResult*> plans;
+  for (const StrategySection& section : page.sections) {
+    if (section.result.fits() && section.result.same_plan_as.empty()) {
+      plans.push_back(&section.result);
+    }
+  }
+  return plans;
+}
+
+std::string which(const Page& page, R best) {
+  std::vector<DeviceId> devices;
+  for (const strategies::StageSummary& stage : best.stages) {
+    devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
+  }
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  return fmt::format("{}, on {}. Found by the strategy '{}'.", plan_in_words(best),
+                     device_mix(page.experiment.cluster, devices), best.strategy);
+}
+
+std::string by_how_much(const Page& page, R best) {
+  const std::vector<const experiment::RunResult*> plans = fitting(page);
+  std::vector<std::string> others, misfits;
+  if (plans.size() < 2) {
+    others.emplace_back(page.sections.size() > 1 ? "It is the only plan here that fits in memory."
+                                                 : "No other plan was asked for.");
+  } else {
+    R next = *plans[1];
+    const double more = next.step_time / best.step_time - 1;
+    others.push_back(std::abs(more) < 5e-4
+                         ? fmt::format("As fast as the next different plan, {}.", next.strategy)
+                         : fmt::format("The step of the next different plan, {}, is {} {} ({}).",
+                                       next.strategy, percent(std::abs(more)),
+                                       more > 0 ? "longer" : "shorter", to_text(next.step_time)));
+    for (const experiment::RunResult* plan : plans) {
+      if (plan->strategy != "data" || plan == plans[0] || plan == plans[1]) continue;
+      others.push_back(fmt::format("Plain data parallelism takes {}, {} times as long.",
+                                   to_text(plan->step_time),
+                                   three_digits(plan->step_time / best.step_time)));
+    }
+  }
+  for (const StrategySection& section : page.sections) {
+    if (section.result.error.empty() && !section.result.fits()) {
+      misfits.push_back(section.result.strategy);
+    }
+  }
+  if (!misfits.empty()) others.push_back("Do not fit in memory: " + join(misfits) + ".");
+  return join(others, " ");
+}
+
+std::string how_surely(const Page& page, R best) {
+  std::string out;
+  const std::vector<const experiment::RunResult*> plans = fitting(page);
+  if (best.probability_fastest && plans.size() > 1) {
+    out = fmt::format("{:.0f} % likely to be the fastest of these plans",
+                      100 * *best.probability_fastest);
+    std::vector<std::string> rivals;
+    const experiment::RunResult* last = plans[0];
+    for (const experiment::RunResult* plan : plans) {
+      const double chance = plan->probability_fastest.value_or(0);
+      const bool again = plan->step_time == last->step_time && plan->parts == last->parts;
+      last = plan;
+      if (again || chance < 0.05) continue;
+      rivals.push_back(fmt::format("{} ({:.0f} %)", plan->strategy, 100 * chance));
+    }
+    out += rivals.empty() ? ". " : fmt::format("; it may also be {}. ", join(rivals, " or "));
+  }
+  out += fmt::format("90 % of measured steps are expected between {} and {}.",
+                     to_text(best.step_time * best.interval.low),
+                     to_text(best.step_time * best.interval.high));
+  const std::vector<std::string> sources = source_lines(page.experiment, {best});
+  if (!sources.empty() && sources.front().starts_with("kernel times: ")) {
+    out += " Kernel times" + sources.front().substr(12) + ".";
+  }
+  return out;
+}
+
+/// "a100-sxm4-40 97 %, v100-sxm2-32 81 %": how much of the step GPUs of each type compute.
+std::string busy_by_type(R best) {
+  std::map<std::string, std::pair<double, int>> types;
+  for (const experiment::DeviceResult& device : best.devices) {
+    if (device.kind != DeviceKind::gpu) continue;
+    auto& [sum, count] = types[device.model];
+    sum += device.use.compute / best.step_time;
+    ++count;
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, busy] : types) {
+    words.push_back(fmt::format("{} {:.0f} %", model, 100 * busy.first / busy.second));
+  }
+  return join(words);
+}
+
+std::string what_bounds(const StrategySection& section) {
+  R best = section.result;
+  const DeviceUse use = experiment::mean_use(best);
+  const double compute = use.compute / best.step_time;
+  const double exposed = use.exposed_communication / best.step_time;
+  const double idle = use.idle / best.step_time;
+  const std::string_view bound = compute >= std::max(exposed, idle) ? "Computing on the GPUs"
+                                 : exposed >= idle                  ? "Communication"
+                                                                    : "Waiting for other GPUs";
+  std::string out = fmt::format(
+      "{}: on average they compute {} of the step, communicate without computing {}, and idle {}.",
+      bound, percent(compute), percent(exposed), percent(idle));
+  const std::string types = busy_by_type(best);
+  if (types.find(',') != std::string::npos) out += " Computing by type: " + types + ".";
+  using experiment::StepPart;
+  const auto part = [&](StepPart which) {
+    return section.parts[static_cast<std::size_t>(which)] / best.step_time;
+  };
+  const double bubbles = part(StepPart::bubbles), imbalance = part(StepPart::imbalance);
+  if (bubbles >= 0.03) out += fmt::format(" Pipeline bubbles take {}.", percent(bubbles));
+  if (imbalance >= 0.03) {
+    out += fmt::format(" GPUs with less work wait {} for the busiest.", percent(imbalance));
+  }
+  if (best.bottleneck) {
+    out += fmt::format(" The busiest link is used {} of the time.",
+                       percent(best.bottleneck->utilisation));
+  }
+  return out;
+}
+
+/// Whether the plan would fit if the GPUs had this part of their memory.
+bool fits_in(R result, double part) {
+  return std::all_of(
+      result.devices.begin(), result.devices.end(), [&](const experiment::DeviceResult& device) {
+        const double share = device.kind == DeviceKind::gpu ? part : 1.0;
+        const Bytes memory{
+            static_cast<std::int64_t>(share * static_cast<double>(device.capacity.value))};
+        return device.headroom.verdict(device.peak(), memory) != lowering::Verdict::over;
+      });
+}
+
+std::string with_half_the_memory(const Page& page, R best) {
+  std::string out;
+  if (const experiment::DeviceResult* fullest = best.fullest()) {
+    const Bytes usable = fullest->headroom.usable(fullest->capacity);
+    out = usable >= fullest->peak()
+              ? fmt::format("The fullest GPU, {}, uses {} of {}; {} are left. ", fullest->name,
+                            to_text(fullest->peak()), to_text(fullest->capacity),
+                            to_text(usable - fullest->peak()))
+              : fmt::format("The fullest GPU, {}, needs {} of {}. ", fullest->name,
+                            to_text(fullest->peak()), to_text(fullest->capacity));
+  }
+  constexpr double half = 0.5;
+  for (const StrategySection& section : page.sections) {
+    R result = section.result;
+    if (!result.error.empty() || !fits_in(result, half)) continue;
+    if (result.strategy == best.strategy) return out + "It would fit in half the memory, too.";
+    return out + fmt::format(
+                     "With half the memory the best of these plans that fits is {} ({}, {} "
+                     "longer).",
+                     result.strategy, to_text(result.step_time),
+                     percent(result.step_time / best.step_time - 1));
+  }
+  const std::string advice = experiment::what_would_fit(page.experiment, half);
+  return out + "With half the memory none of these plans fits" +
+         (advice.empty() ? "." : "; " + advice + ".");
+}
+
+std::string gain_of(Seconds step, Seconds with) {
+  const double change = with / step - 1;
+  return std::abs(change) < 5e-4 ? "no change" : signed_percent(change);
+}
+
+std::string what_helps(const StrategySection& section) {
+  std::vector<std::string> helps;
+  for (const experiment::Help& help : section.helps) {
+    if (helps.size() == 3) break;
+    helps.push_back(fmt::format("{}: {} ({})", help.change, to_text(help.step),
+                                gain_of(section.result.step_time, help.step)));
+  }
+  if (helps.empty()) return "Not asked: this run has too many operations to simulate again.";
+  return fmt::format("With the same plan: {}. With prices, 'parsim buy' ranks purchases.",
+                     join(helps, "; "));
+}
+
+/// A bar for each part of the step, where the last one ended.
+std::string draw_waterfall(const StrategySection& section) {
+  const Seconds step = section.result.step_time;
+  std::string out = "<div class=bars>\n";
+  double until = 0;
+  for (std::size_t p = 0; p < section.parts.size(); ++p) {
+    const double share = section.parts[p] / step;
+    if (std::abs(share) < 5e-4) continue;
+    const auto part = static_cast<experiment::StepPart>(p);
+    using experiment::StepPart;
+    const std::string_view css =
+        part == StepPart::exposed_sends ? "x"
+        : part == StepPart::delays || part == StepPart::imbalance || part == StepPart::bubbles
+            ? "i"
+            : "c";
+    const double from = std::clamp(std::min(until, until + share), 0.0, 1.0);
+    out += fmt::format(
+        "<b>{}</b><span class=n>{} ({:.1f} %)</span><svg class=bar><rect class={} "
+        "x={} width={} /></svg>\n",
+        part_words(part), to_text(section.parts[p]), 100 * share, css, width_percent(from),
+        width_percent(std::min(std::abs(share), 1.0 - from)));
+    until += share;
+  }
+  return out + "</div>\n<p class=key>" + std::string(time_key) +
+         "; means of the GPUs that compute, which add up to the step.</p>\n";
+}
+
+}  // namespace
+
+std::string brief_of(const Page& page) {
+  const StrategySection& first = page.sections.front();
+  R best = first.result;
+  if (!best.error.empty()) return {};
+  std::string out = "<dl class=brief>\n";
+  const auto row = [&](std::string_view question, const std::string& answer) {
+    out += fmt::format("<dt>{}<dd>{}\n", question, html(unbroken(answer)));
+  };
+  row(best.fits() ? "Which plan" : "The fastest plan, which does not fit", which(page, best));
+  row("By how much", by_how_much(page, best));
+  row("How sure", how_surely(page, best));
+  row("What bounds it", what_bounds(first));
+  row("With half the memory", with_half_the_memory(page, best));
+  if (best.fits()) row("What would help", what_helps(first));
+  return out + "</dl>\n";
+}
+
+std::string why_of(const Page& page) {
+  const StrategySection& first = page.sections.front();
+  const Seconds step = first.result.step_time;
+  if (!first.result.error.empty()) return {};
+  std::string out = fmt::format(
+      "<h2>Why it takes {}</h2>\n<div class=split>\n<div><h4>From the peak to the step</h4>\n{}"
+      "</div>\n",
+      to_text(step), draw_waterfall(first));
+  if (!first.helps.empty()) {
+    out +=
+        "<div><h4>What would help</h4>\n<table><thead><tr><th>change<th class=n>step<th class=n>"
+        "difference<tbody>\n";
+    for (const experiment::Help& help : first.helps) {
+      out += fmt::format("<tr><td>{}<td class=n>{}<td class=n>{}\n", html(help.change),
+                         to_text(help.step), gain_of(step, help.step));
+    }
+    out +=
+        "</table>\n<p class=key>Each simulated with the same plan; another plan may then be "
+        "better still. Why each layer is split as it is: <code>parsim explain</code>.</p></div>\n";
+  }
+  return out + "</div>\n";
+}
+
+}  // namespace parsim::report

@@ -1,0 +1,17 @@
+// The beginning of a page: what a reader decides by, before any table.
+#pragma once
+
+#include <string>
+
+#include "report/page/page.hpp"
+
+namespace parsim::report {
+
+/// Six answers in a sentence or two each: which plan, by how much, how surely, what bounds it,
+/// whether it would fit half the memory, what would help. "" if no strategy has a plan.
+[[nodiscard]] std::string brief_of(const Page& page);
+
+/// Of the first plan: from the peak to the step, and what faster hardware would bring.
+[[nodiscard]] std::string why_of(const Page& page);
+
+}  // namespace parsim::report
