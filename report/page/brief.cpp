@@ -21,8 +21,9 @@ using R = const experiment::RunResult&;
 
 std::string percent(double share) {
   if (share < 5e-4) return "0 %";
-  return share < 0.0995 ? fmt::format("{:.1f} %", 100 * share)
-                        : fmt::format("{:.0f} %", 100 * share);
+  return share < 0.0995 || (share > 0.9945 && share < 0.9995)
+             ? fmt::format("{:.1f} %", 100 * share)
+             : fmt::format("{:.0f} %", 100 * share);
 }
 
 /// "10 pipeline stages of 4 GPUs …, 128 micro-batches, ZeRO 1".
@@ -214,7 +215,7 @@ std::string with_half_the_memory(const Page& page, R best) {
   }
   const std::string advice = experiment::what_would_fit(page.experiment, half);
   return out + "With half the memory none of these plans fits" +
-         (advice.empty() ? "." : "; " + advice + ".");
+         (advice.empty() ? "." : "; the strategy " + advice + ".");
 }
 
 std::string gain_of(Seconds step, Seconds with) {
@@ -223,38 +224,68 @@ std::string gain_of(Seconds step, Seconds with) {
 }
 
 std::string what_helps(const StrategySection& section) {
+  constexpr std::size_t most = 3;
+  constexpr double little = 0.995;
   std::vector<std::string> helps;
   for (const experiment::Help& help : section.helps) {
-    if (helps.size() == 3) break;
+    if (helps.size() == most || help.step > little * section.result.step_time) break;
     helps.push_back(fmt::format("{}: {} ({})", help.change, to_text(help.step),
                                 gain_of(section.result.step_time, help.step)));
   }
-  if (helps.empty()) return "Not asked: this run has too many operations to simulate again.";
-  return fmt::format("With the same plan: {}. With prices, 'parsim buy' ranks purchases.",
-                     join(helps, "; "));
+  if (section.helps.empty()) {
+    return "Not asked: this run has too many operations to simulate again.";
+  }
+  if (helps.empty()) return "Neither faster GPUs nor faster links alone, with the same plan.";
+  return fmt::format("With the same plan {}{}. With prices, 'parsim buy' ranks purchases.",
+                     join(helps, "; "),
+                     helps.size() < section.helps.size() ? "; other changes bring less" : "");
 }
 
-/// A bar for each part of the step, where the last one ended.
-std::string draw_waterfall(const StrategySection& section) {
-  const Seconds step = section.result.step_time;
-  std::string out = "<div class=bars>\n";
-  double until = 0;
-  for (std::size_t p = 0; p < section.parts.size(); ++p) {
-    const double share = section.parts[p] / step;
-    if (std::abs(share) < 5e-4) continue;
-    const auto part = static_cast<experiment::StepPart>(p);
-    using experiment::StepPart;
-    const std::string_view css =
-        part == StepPart::exposed_sends ? "x"
-        : part == StepPart::delays || part == StepPart::imbalance || part == StepPart::bubbles
-            ? "i"
-            : "c";
-    const double from = std::clamp(std::min(until, until + share), 0.0, 1.0);
+/// The next plan that fits and is not equally fast, or null.
+const StrategySection* next_plan(const Page& page) {
+  const auto next =
+      std::find_if(page.sections.begin(), page.sections.end(), [&](const StrategySection& other) {
+        return other.result.fits() &&
+               other.result.step_time != page.sections.front().result.step_time;
+      });
+  return next == page.sections.end() || page.sections.front().result.step_time == Seconds{}
+             ? nullptr
+             : &*next;
+}
+
+/// A bar for each part of the step, where the last one ended; the times of the next plan beside.
+std::string draw_waterfall(const Page& page) {
+  const StrategySection& first = page.sections.front();
+  const StrategySection* const next = next_plan(page);
+  const Seconds step = first.result.step_time;
+  std::string out = next == nullptr ? "<div class=bars>\n" : "<div class=\"bars two\">\n";
+  if (next != nullptr) {
     out += fmt::format(
-        "<b>{}</b><span class=n>{} ({:.1f} %)</span><svg class=bar><rect class={} "
-        "x={} width={} /></svg>\n",
-        part_words(part), to_text(section.parts[p]), 100 * share, css, width_percent(from),
-        width_percent(std::min(std::abs(share), 1.0 - from)));
+        "<span></span><span class=\"n soft\">{}</span><span class=\"n soft\">next: {}"
+        "</span><span></span>\n",
+        html_name(first.result.strategy), html_name(next->result.strategy));
+  }
+  double until = 0;
+  for (std::size_t p = 0; p < first.parts.size(); ++p) {
+    const double share = first.parts[p] / step;
+    const double other = next == nullptr ? 0 : next->parts[p] / step;
+    if (std::abs(share) < 5e-4 && std::abs(other) < 5e-4) continue;
+    using experiment::StepPart;
+    const auto part = static_cast<StepPart>(p);
+    const bool waits =
+        part == StepPart::delays || part == StepPart::imbalance || part == StepPart::bubbles;
+    const double from = std::clamp(std::min(until, until + share), 0.0, 1.0);
+    out +=
+        fmt::format("<b>{}</b><span class=n>{}</span>", part_words(part), to_text(first.parts[p]));
+    if (next != nullptr)
+      out += fmt::format("<span class=\"n soft\">{}</span>", to_text(next->parts[p]));
+    out +=
+        fmt::format("<svg class=bar><title>{:.1f} %</title><rect class={} x={} width={} /></svg>\n",
+                    100 * share,
+                    part == StepPart::exposed_sends ? "x"
+                    : waits                         ? "i"
+                                                    : "c",
+                    width_percent(from), width_percent(std::min(std::abs(share), 1.0 - from)));
     until += share;
   }
   return out + "</div>\n<p class=key>" + std::string(time_key) +
@@ -280,27 +311,27 @@ std::string brief_of(const Page& page) {
   return out + "</dl>\n";
 }
 
+std::string help_of(const Page& page) {
+  const StrategySection& first = page.sections.front();
+  if (first.helps.empty()) return {};
+  std::string out =
+      "<h4>What would help</h4>\n<table><thead><tr><th>change<th class=n>step<th class=n>difference"
+      "<tbody>\n";
+  for (const experiment::Help& help : first.helps) {
+    out += fmt::format("<tr><td>{}<td class=n>{}<td class=n>{}\n", html(help.change),
+                       to_text(help.step), gain_of(first.result.step_time, help.step));
+  }
+  return out +
+         "</table>\n<p class=key>Each simulated with the same plan; another plan may then be "
+         "better "
+         "still.</p>\n";
+}
+
 std::string why_of(const Page& page) {
   const StrategySection& first = page.sections.front();
-  const Seconds step = first.result.step_time;
   if (!first.result.error.empty()) return {};
-  std::string out = fmt::format(
-      "<h2>Why it takes {}</h2>\n<div class=split>\n<div><h4>From the peak to the step</h4>\n{}"
-      "</div>\n",
-      to_text(step), draw_waterfall(first));
-  if (!first.helps.empty()) {
-    out +=
-        "<div><h4>What would help</h4>\n<table><thead><tr><th>change<th class=n>step<th class=n>"
-        "difference<tbody>\n";
-    for (const experiment::Help& help : first.helps) {
-      out += fmt::format("<tr><td>{}<td class=n>{}<td class=n>{}\n", html(help.change),
-                         to_text(help.step), gain_of(step, help.step));
-    }
-    out +=
-        "</table>\n<p class=key>Each simulated with the same plan; another plan may then be "
-        "better still. Why each layer is split as it is: <code>parsim explain</code>.</p></div>\n";
-  }
-  return out + "</div>\n";
+  return fmt::format("<h2>Why it takes {}: from the peak to the step</h2>\n{}",
+                     to_text(first.result.step_time), draw_waterfall(page));
 }
 
 }  // namespace parsim::report

@@ -11,7 +11,9 @@ namespace parsim::report {
 /// whether it would fit half the memory, what would help. "" if no strategy has a plan.
 [[nodiscard]] std::string brief_of(const Page& page);
 
-/// Of the first plan: from the peak to the step, and what faster hardware would bring.
+/// What faster hardware would bring to the first plan; "" if that was not asked.
+[[nodiscard]] std::string help_of(const Page& page);
+/// From the peak to the step of the first plan, compared with the next one.
 [[nodiscard]] std::string why_of(const Page& page);
 
 }  // namespace parsim::report

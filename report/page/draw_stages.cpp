@@ -117,9 +117,7 @@ std::string draw_stages(const Network& network, const Cluster& cluster, const Pl
     out += fmt::format("<li><b>{}</b>{}\n", title,
                        box_of(network, cluster, plan, stages[s], result.micro_batches));
   }
-  out +=
-      "</ol>\n<p class=key>tp: GPUs that share every layer; dp: replicas, each with its own "
-      "samples.</p>\n";
+  out += "</ol>\n";
   return mixed ? out + split_table(network, cluster, plan) : out;
 }
 

@@ -88,6 +88,11 @@ std::string section_of(const Page& page, const StrategySection& section, bool op
   out += namesakes(page, result.strategy);
   const Cluster& cluster = page.experiment.cluster;
   out += "<h4>Stages</h4>\n" + draw_stages(page.experiment.network, cluster, section.plan, result);
+  if (open) {
+    out +=
+        "<p class=key>tp: GPUs that share every layer; dp: replicas, each with its own "
+        "samples.</p>\n";
+  }
   out += "<h4>Time and memory of the devices</h4>\n" + draw_devices(result);
   if (!section.bars.tracks.empty()) {
     out += "<h4>Timeline of a step</h4>\n";
@@ -107,15 +112,20 @@ std::string section_of(const Page& page, const StrategySection& section, bool op
 }
 
 constexpr std::string_view meanings = R"(<dl class=words>
-<dt>step<dd>simulated time of one training step: forward, backward, gradient synchronisation, update
-<dt>compute<dd>a kernel runs on the device
-<dt>exposed communication<dd>the device communicates while no kernel runs on it
+<dt>step<dd>one training step: forward, backward, sums of gradients, update
+<dt>tp, pp, dp, mb<dd>GPUs that share every layer (tensor parallel), stages of a pipeline, replicas with
+samples of their own (data parallel), micro-batches; mixed: different for some layers or stages
+<dt>zero<dd>what replicas divide among them: 1 optimizer state, 2 also gradients, 3 also weights
+<dt>90 %<dd>nine of ten measured steps are expected in this interval
+<dt>compute<dd>a kernel runs on the GPU
+<dt>exposed communication<dd>the GPU communicates while none of its kernels runs
 <dt>idle<dd>neither; the three add up to the step
-<dt>samples/s<dd>batch / step
-<dt>moved<dd>payload bytes received by devices; an all-reduce of S bytes over n devices counts 2(n−1)·S
+<dt>bubble<dd>a stage waits for another one, at the beginning and the end of the pipeline
+<dt>imbalance<dd>a GPU has less to compute than the busiest one, and waits
+<dt>MFU<dd>the model's FLOPs over what the GPUs could do in the step at their peak
 <dt>use of a link<dd>bytes carried in one direction / (rate × step)
 <dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication buffers;
-library workspaces and fragmentation are left to the headroom
+the headroom is for libraries' workspaces and fragmentation. Tight: above 90 % of the rest
 </dl>
 )";
 
@@ -164,8 +174,8 @@ std::string render_page(const Page& page) {
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n";
   out += fmt::format("<div{}>\n<section>", results.size() > 1 ? " class=split" : "") +
-         brief_of(page) + "</section>\n<section>" + draw_steps(results) + "</section>\n</div>\n" +
-         list_of(page.document.warnings, "warnings");
+         brief_of(page) + "</section>\n<section>" + draw_steps(results) + help_of(page) +
+         "</section>\n</div>\n" + list_of(page.document.warnings, "warnings");
   out += why_of(page);
   const std::string costs = draw_costs(results);
   if (!costs.empty()) out += "<h2>What it costs</h2>\n" + costs;

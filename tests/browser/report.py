@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens report pages in a real browser and uses them: no error in the console, the numbers are
-those of the JSON, sorting sorts, zooming zooms, the tooltip speaks, nothing is wider than a narrow
-window, and dark is dark.
+those of the JSON, sorting sorts, zooming zooms, the tooltip speaks, nothing is cut at four widths,
+text stands out, light and dark, and the answer comes first.
 
     tests/browser/report.py PARSIM     exit code 77 (skipped) if there is no browser
 
@@ -171,19 +171,88 @@ def check_timeline(browser, step):
     check(tip.startswith(spans[1][best[2]] + ': '), f'the tooltip names the bar: {tip!r}')
 
 
+# What is wider than its place, and not to be scrolled.
+CUT = """
+const wide = [], width = document.documentElement.clientWidth;
+if (document.documentElement.scrollWidth > width) wide.push('the page: ' + document.documentElement.scrollWidth);
+for (const each of document.querySelectorAll('header *, main *')) {
+  if (each.closest('.scroll') || each.closest('details:not([open]) > :not(summary)')) continue;
+  if (each.closest('svg.step, svg.bar') && each.tagName !== 'text') continue;
+  const place = each.getBoundingClientRect();
+  if (place.width === 0) continue;
+  const hidden = ['hidden', 'clip'].includes(getComputedStyle(each).overflowX) && each.tagName !== 'svg';
+  if (place.right > width + 1 || place.left < -1 || hidden && each.scrollWidth > each.clientWidth + 1) {
+    wide.push(`${each.tagName}.${each.className.baseVal ?? each.className}: ${each.textContent.slice(0, 40)}`);
+  }
+}
+return wide;
+"""
+# Text whose contrast to what lies below it is less than 4.5 to 1 (WCAG 2.1, success criterion 1.4.3).
+FAINT = """
+const numbers = text => text.match(/[\\d.]+/g).map(Number);
+const light = color => {
+  const [r, g, b] = numbers(color).map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const faint = [];
+for (const each of document.querySelectorAll('body *')) {
+  if (each.closest('script, style, title')) continue;
+  if (![...each.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue;
+  const style = getComputedStyle(each);
+  let below = each;
+  while (below && numbers(getComputedStyle(below).backgroundColor)[3] === 0) below = below.parentElement;
+  const back = light(below ? getComputedStyle(below).backgroundColor : 'rgb(255, 255, 255)');
+  const ink = light(each.closest('svg') ? style.fill : style.color);
+  const ratio = (Math.max(ink, back) + 0.05) / (Math.min(ink, back) + 0.05);
+  if (ratio < 4.5) faint.push(`${each.tagName}.${each.className.baseVal ?? each.className} ${ratio.toFixed(1)}`);
+}
+return [...new Set(faint)];
+"""
+ORDER = ['Why it takes', 'Plans', 'All numbers', 'Scaling', 'How sure', 'What the words mean', 'Command']
+
+
 def check_looks(browser):
-    colour = "return getComputedStyle(document.body).backgroundColor"
-    light = browser.run(colour)
-    browser.devtools('Emulation.setEmulatedMedia',
-                     {'features': [{'name': 'prefers-color-scheme', 'value': 'dark'}]})
-    check(light == 'rgb(255, 255, 255)' and browser.run(colour) != light, 'dark is dark')
-    browser.devtools('Emulation.setEmulatedMedia', {'features': []})
-    browser.devtools('Emulation.setDeviceMetricsOverride',
-                     {'width': 400, 'height': 800, 'deviceScaleFactor': 1, 'mobile': False})
-    browser.settle()
-    width = browser.run('return document.documentElement.scrollWidth')
-    check(width <= 400, f'a window of 400 pixels is wide enough ({width})')
+    """At four widths, light and dark."""
+    def scheme(name):
+        browser.devtools('Emulation.setEmulatedMedia',
+                         {'features': [{'name': 'prefers-color-scheme', 'value': name}]})
+    browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    grounds = set()
+    for name in ('light', 'dark'):
+        scheme(name)
+        browser.settle()
+        grounds.add(browser.run("return getComputedStyle(document.body).backgroundColor"))
+        faint = browser.run(FAINT)
+        check(not faint, f'text stands out from its ground, {name}: {faint}')
+    check(len(grounds) == 2, f'dark is dark: {grounds}')
+    scheme('light')
+    for width in (390, 768, 1280, 2560):
+        browser.devtools('Emulation.setDeviceMetricsOverride',
+                         {'width': width, 'height': 800, 'deviceScaleFactor': 1, 'mobile': False})
+        browser.settle()
+        browser.settle()
+        cut = browser.run(CUT)
+        check(not cut, f'nothing is cut at {width} pixels: {cut[:5]}')
+        memory = browser.run("const cell = document.querySelector('.cards td[data-t=memory]').getBoundingClientRect();"
+                             "return cell.width > 0 && cell.left >= 0 && cell.right <= innerWidth")
+        check(memory, f'the memory of a plan is seen at {width} pixels')
+    titles = browser.run("return [...document.querySelectorAll('h2')].map(title => title.textContent)")
+    check(len(titles) == len(ORDER) and all(title.startswith(begin) for title, begin in zip(titles, ORDER)),
+          f'sections are in order: {titles}')
+    above = browser.run("const y = query => document.querySelector(query).getBoundingClientRect().top;"
+                        "return y('.answer') < y('.brief') && y('.brief') < y('.strategy')")
+    check(above, 'the answer is above everything')
     browser.devtools('Emulation.clearDeviceMetricsOverride', {})
+
+
+def check_filter(browser):
+    typed = ("const field = document.querySelector('.filter'); field.value = '{}';"
+             "field.dispatchEvent(new Event('input'));"
+             "return [...document.querySelector('.cards').querySelectorAll('tbody tr')].filter(row => !row.hidden).length")
+    every = browser.run(typed.format(''))
+    some = browser.run(typed.format('pipeline'))
+    check(every > 1 and some == 1, f'a word leaves the rows that have it: {some} of {every}')
+    check(browser.run(typed.format('')) == every, 'no word leaves all rows')
 
 
 def check_validation(browser, rows):
@@ -237,6 +306,7 @@ def main():
                   'the page has its title')
             check_numbers(browser, results)
             check_sorting(browser)
+            check_filter(browser)
             fastest = next(result for result in results if result['fits'])
             check_timeline(browser, fastest['step_time_s'])
             check_looks(browser)
@@ -247,6 +317,12 @@ def main():
             check(title.startswith('mlp on ' + hostile[:30]), f'a hostile name is only text: {title}')
             links = browser.run("return [...document.querySelectorAll('.links tbody tr')]"
                                 ".map(row => row.textContent)")
+            browser.devtools('Emulation.setDeviceMetricsOverride',
+                             {'width': 390, 'height': 800, 'deviceScaleFactor': 1, 'mobile': False})
+            browser.settle()
+            cut = browser.run(CUT)
+            check(not cut, f'hostile names are not cut at 390 pixels: {cut[:5]}')
+            browser.devtools('Emulation.clearDeviceMetricsOverride', {})
             check(len(links) == 1 and '</svg>' in links[0],
                   f'the links of a cluster with hostile names are whole: {links}')
             browser.open(folder + '/validation.html')
