@@ -27,6 +27,7 @@ struct Segment {
 
 /// Its legend.
 inline constexpr std::string_view time_key =
-    "<i class=c></i>compute <i class=x></i>exposed communication <i class=i></i>idle";
+    "<i class=c></i>\u00a0compute <i class=x></i>\u00a0exposed communication <i "
+    "class=i></i>\u00a0idle";
 
 }  // namespace parsim::report

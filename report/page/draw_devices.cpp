@@ -67,10 +67,11 @@ std::string draw_devices(const experiment::RunResult& result) {
     const bool works = device.peak().value > 0 || device.use.compute > Seconds{};
     if (device.kind != DeviceKind::gpu && !works) continue;
     const std::vector<Segment> times = time_segments(device.use, result.step_time);
-    const std::string cells = fmt::format(
-        "<svg class=bar><title>{}</title>{}</svg>{}<span class=n>{} of {}{}</span>\n",
-        words_of(times), segments_of(times), memory_bar(device, full), to_text(device.peak()),
-        to_text(device.capacity), device.lacking().value > 0 ? " <em>✗</em>" : "");
+    const std::string cells =
+        fmt::format("<span class=n>{} of {}{}</span><svg class=bar><title>{}</title>{}</svg>{}\n",
+                    to_text(device.peak()), to_text(device.capacity),
+                    device.lacking().value > 0 ? " <em>✗</em>" : "", words_of(times),
+                    segments_of(times), memory_bar(device, full));
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
       return row.html == cells && result.devices[row.devices.front()].model == device.model;
     });
@@ -95,15 +96,16 @@ std::string draw_devices(const experiment::RunResult& result) {
     });
   }
   std::string out =
-      "<div class=devices>\n<span></span><span>time of the step</span>"
-      "<span>memory</span><span></span>\n";
+      "<div class=devices>\n<span></span><span></span>"
+      "<span>time of the step</span><span>memory</span>\n";
   for (const Row& row : rows) out += label_of(result, row) + row.html;
   out += "</div>\n<p class=key>";
   out += time_key;
   out +=
-      "</p>\n<p class=key><i class=m0></i>weights <i class=m1></i>gradients <i class=m2></i>"
-      "optimizer state <i class=m3></i>activations <i class=m4></i>buffers <i class=limit></i>"
-      "limit: memory less headroom; ✗ does not fit" +
+      "</p>\n<p class=key><i class=m0></i>\u00a0weights <i class=m1></i>\u00a0gradients <i "
+      "class=m2></i>"
+      "\u00a0optimizer state <i class=m3></i>\u00a0activations <i class=m4></i>\u00a0buffers "
+      "<i class=limit></i>\u00a0limit (less headroom), ✗ exceeded" +
       note + "</p>\n";
   if (const experiment::DeviceResult* fullest = result.fullest()) {
     out += fmt::format("<p class=key>{}, the fullest: {}.</p>\n", html_name(fullest->name),

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "core/errors.hpp"
 #include "report/context.hpp"
@@ -47,15 +47,17 @@ std::string samples_of(const Cluster& cluster, const Plan& plan,
     if (sizes != nullptr) after *= cut.sizes.size();
     if (cut.dim == Dim::sample) sizes = &cut.sizes;
   }
-  std::map<std::pair<std::int64_t, std::string>, std::size_t> counts;
+  std::set<std::pair<std::int64_t, std::string>> counts;  // negative, for the largest first
   for (std::size_t cell = 0; cell < layer->devices.size(); ++cell) {
     const std::int64_t samples = (*sizes)[cell / after % sizes->size()];
-    ++counts[{-samples, cluster.model(layer->devices[cell]).name}];
+    counts.emplace(-samples, cluster.model(layer->devices[cell]).name);
   }
+  const std::int64_t least = counts.empty() ? 0 : -counts.rbegin()->first;
+  const std::int64_t most = counts.empty() ? 0 : -counts.begin()->first;
+  if (most == least) return counted(most, "sample") + " on each GPU";
   std::vector<std::string> words;
-  for (const auto& [key, count] : counts) {
-    words.push_back(
-        fmt::format("{} on each {}", counted(-key.first, "sample"), html_name(key.second)));
+  for (const auto& [samples, model] : counts) {
+    words.push_back(fmt::format("{} on each {}", counted(-samples, "sample"), html_name(model)));
   }
   return join(words);
 }

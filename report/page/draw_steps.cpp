@@ -99,7 +99,7 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
   }
   out += axis_of(ticks, full) + "</div>\n<p class=key>";
   out += time_key;
-  out += ", mean of the GPUs; <i class=whisk></i>90 % interval";
+  out += ", mean of the GPUs; <i class=whisk></i>\u00a090 % interval";
   if (cut) out += fmt::format("; bars longer than {} are cut", to_text(Seconds{full}));
   return out + "</p>\n";
 }

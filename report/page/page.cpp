@@ -150,8 +150,8 @@ std::string page_end(const std::vector<std::string>& command, bool timelines,
 }
 
 std::string_view timeline_key() {
-  return R"(<p class=key>Compute: <i class=k0></i>forward <i class=k1></i>backward <i class=k2></i>update,
-copies. Communication: <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i>pipeline.</p>
+  return R"(<p class=key>Compute: <i class=k0></i>&nbsp;forward <i class=k1></i>&nbsp;backward <i class=k2></i>&nbsp;update,
+copies. Communication: <i class=k3></i>&nbsp;gradients <i class=k4></i>&nbsp;layers' tensors <i class=k5></i>&nbsp;pipeline.</p>
 )";
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -14,8 +15,6 @@ namespace parsim::report {
 namespace {
 
 constexpr std::size_t most_ranks = 16, compared_columns = 500;
-/// Columns of both tracks that may differ between devices of one rank.
-constexpr std::size_t may_differ = 2 * compared_columns / 100;
 constexpr std::array<std::string_view, bar_kinds> kind_words{
     "forward", "backward", "update, copies", "gradients", "layers' tensors", "pipeline"};
 
@@ -52,6 +51,18 @@ void append(std::vector<Bar>& bars, Bar bar, std::int64_t gap) {
     }
   }
   bars.push_back(bar);
+}
+
+/// Of two devices' tracks: the time that is filled differently.
+std::int64_t difference(const std::array<std::vector<ColumnFill>, 2>& a,
+                        const std::array<std::vector<ColumnFill>, 2>& b) {
+  std::int64_t sum = 0;
+  for (std::size_t t = 0; t < 2; ++t) {
+    for (std::size_t c = 0; c < a[t].size(); ++c) {
+      for (std::size_t k = 0; k < bar_kinds; ++k) sum += std::abs(a[t][c][k] - b[t][c][k]);
+    }
+  }
+  return sum;
 }
 
 /// The tracks of a device.
@@ -96,36 +107,43 @@ std::vector<Tracks> all_tracks(const ExecDag& dag, const Timeline& timeline, con
 
 }  // namespace
 
-std::vector<std::uint8_t> columns_of(const BarTrack& track, const Bars& bars, std::size_t columns) {
-  std::vector<std::uint8_t> kinds(columns, nothing);
+std::vector<ColumnFill> fills_of(const BarTrack& track, const Bars& bars, std::size_t columns) {
+  std::vector<ColumnFill> fills(columns);
   const auto count = static_cast<std::int64_t>(columns);
   const auto edge = [&](std::int64_t column) { return column * bars.end / count; };
-  std::array<std::int64_t, bar_kinds> filled{};
-  std::int64_t column = 0;
-  const auto close = [&] {
-    std::int64_t sum = 0;
-    for (const std::int64_t each : filled) sum += each;
-    const auto most = std::max_element(filled.begin(), filled.end());
-    if (20 * sum >= edge(column + 1) - edge(column) && sum > 0) {
-      kinds[static_cast<std::size_t>(column)] = static_cast<std::uint8_t>(most - filled.begin());
-    }
-    filled = {};
-  };
   for (const Bar& bar : track.bars) {
-    const BarKind kind = bars.labels[static_cast<std::size_t>(bar.label)].kind;
+    const auto kind =
+        static_cast<std::size_t>(bars.labels[static_cast<std::size_t>(bar.label)].kind);
     std::int64_t from = bar.start;
     const std::int64_t end = std::min(bar.start + bar.length, bars.end);
     while (from < end) {
-      std::int64_t here = std::min(from * count / bars.end, count - 1);
-      if (here + 1 < count && edge(here + 1) <= from) ++here;  // edges are rounded down
-      if (here != column) close();
-      column = here;
+      std::int64_t column = std::min(from * count / bars.end, count - 1);
+      if (column + 1 < count && edge(column + 1) <= from) ++column;  // edges are rounded down
       const std::int64_t until = std::min(end, edge(column + 1));
-      filled[static_cast<std::size_t>(kind)] += until - from;
+      fills[static_cast<std::size_t>(column)][kind] += until - from;
       from = until;
     }
   }
-  if (bars.end > 0) close();
+  return fills;
+}
+
+std::vector<std::uint8_t> columns_of(const BarTrack& track, const Bars& bars, std::size_t columns) {
+  const std::vector<ColumnFill> fills = fills_of(track, bars, columns);
+  std::vector<std::uint8_t> kinds(columns, nothing);
+  std::int64_t owed = 0;  // filled, less shown
+  for (std::size_t c = 0; c < columns; ++c) {
+    std::int64_t sum = 0;
+    for (const std::int64_t each : fills[c]) sum += each;
+    const auto edge = [&](std::size_t column) {
+      return static_cast<std::int64_t>(column) * bars.end / static_cast<std::int64_t>(columns);
+    };
+    const std::int64_t width = edge(c + 1) - edge(c);
+    owed += sum;
+    if (sum == 0 || 2 * owed < width) continue;
+    owed -= width;
+    kinds[c] = static_cast<std::uint8_t>(std::max_element(fills[c].begin(), fills[c].end()) -
+                                         fills[c].begin());
+  }
   return kinds;
 }
 
@@ -136,24 +154,18 @@ Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& clust
   std::vector<Tracks> tracks = all_tracks(dag, timeline, cluster, bars);
   struct Rank {
     std::size_t first = 0, count = 0;
-    std::array<std::vector<std::uint8_t>, 2> columns;
+    std::array<std::vector<ColumnFill>, 2> fills;
   };
   std::vector<Rank> ranks;
   for (std::size_t d = 0; d < tracks.size(); ++d) {
     if (tracks[d][0].bars.empty() && tracks[d][1].bars.empty()) continue;
     Rank rank{d, 1, {}};
     for (std::size_t t = 0; t < 2; ++t) {
-      rank.columns[t] = columns_of(tracks[d][t], bars, compared_columns);
+      rank.fills[t] = fills_of(tracks[d][t], bars, compared_columns);
     }
     const auto alike = std::find_if(ranks.begin(), ranks.end(), [&](const Rank& other) {
-      std::size_t different = 0;
-      for (std::size_t t = 0; t < 2; ++t) {
-        for (std::size_t c = 0; c < compared_columns; ++c) {
-          different += rank.columns[t][c] != other.columns[t][c] ? 1 : 0;
-        }
-      }
-      return different <= may_differ &&
-             cluster.devices[d].model == cluster.devices[other.first].model;
+      return cluster.devices[d].model == cluster.devices[other.first].model &&
+             difference(rank.fills, other.fills) <= 2 * bars.end / 100;
     });
     if (alike != ranks.end()) {
       ++alike->count;

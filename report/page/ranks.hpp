@@ -2,6 +2,7 @@
 // bars too narrow to see are one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -9,15 +10,21 @@
 
 namespace parsim::report {
 
-/// By column, of `columns` equally wide ones over the step: the kind that fills most of it, or
-/// `nothing` where all bars fill less than a twentieth.
+/// By BarKind, how much of a column of the picture is filled, in ns.
+using ColumnFill = std::array<std::int64_t, bar_kinds>;
+/// By column, of `columns` equally wide ones over the step.
+[[nodiscard]] std::vector<ColumnFill> fills_of(const BarTrack& track, const Bars& bars,
+                                               std::size_t columns);
+/// What a picture of so many columns shows: of as many columns as the bars fill together, spread as
+/// they are (a column is shown once half a column has been filled but not shown), the kind that
+/// fills most; else `nothing`.
 [[nodiscard]] std::vector<std::uint8_t> columns_of(const BarTrack& track, const Bars& bars,
                                                    std::size_t columns);
 inline constexpr std::uint8_t nothing = bar_kinds;
 
 /// Two tracks for each device that works, kernels and communication; kernels of a micro-batch that
-/// follow one another are one bar. Devices whose tracks differ in at most one hundredth of the
-/// step are one rank, the first of them, named with their number; of many ranks the first 16.
+/// follow one another are one bar. Devices whose tracks differ in at most one hundredth of
+/// their time are one rank, the first of them, named with their number; of many ranks the first 16.
 [[nodiscard]] Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster);
 
 /// The same bars if they are at most `most`, else those of the finest columns that are.

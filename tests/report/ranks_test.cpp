@@ -24,35 +24,41 @@ Bars bars_with(std::int64_t end, std::vector<Bar> list) {
 }
 
 /// The same, nanosecond by nanosecond.
-std::vector<std::uint8_t> columns_by_counting(const Bars& bars, std::int64_t columns) {
-  std::vector<std::uint8_t> kinds;
+std::vector<ColumnFill> fills_by_counting(const Bars& bars, std::int64_t columns) {
+  std::vector<ColumnFill> fills;
   for (std::int64_t c = 0; c < columns; ++c) {
-    const std::int64_t from = c * bars.end / columns, to = (c + 1) * bars.end / columns;
-    std::vector<std::int64_t> filled(bar_kinds);
-    std::int64_t sum = 0;
-    for (std::int64_t t = from; t < to; ++t) {
+    ColumnFill& fill = fills.emplace_back();
+    for (std::int64_t t = c * bars.end / columns; t < (c + 1) * bars.end / columns; ++t) {
       for (const Bar& bar : bars.tracks[0].bars) {
         if (t < bar.start || t >= bar.start + bar.length) continue;
-        ++filled[static_cast<std::size_t>(bars.labels[static_cast<std::size_t>(bar.label)].kind)];
-        ++sum;
+        ++fill[static_cast<std::size_t>(bars.labels[static_cast<std::size_t>(bar.label)].kind)];
       }
     }
-    const auto most = std::max_element(filled.begin(), filled.end());
-    const bool shown = sum > 0 && 20 * sum >= to - from;
-    kinds.push_back(shown ? static_cast<std::uint8_t>(most - filled.begin()) : none);
   }
-  return kinds;
+  return fills;
 }
 
 TEST_CASE("ranks: a column has the kind that fills most of it, by hand") {
   const Bars bars = bars_with(100, {{0, 14, 0}, {14, 11, 1}, {45, 1, 0}, {99, 1, 1}});
-  // 0-10 forward; 10-20 forward 4, backward 6; 20-30 backward 5; 40-50 one tenth is enough; 90-100
+  // 0-10 forward; 10-20 forward 4, backward 6; 20-30 backward 5, which is half; then 5 too many are
+  // shown, so that 1 at 45 and 1 at 99 are not.
   CHECK(columns_of(bars.tracks[0], bars, 10) ==
-        std::vector<std::uint8_t>{forward, backward, backward, none, forward, none, none, none,
-                                  none, backward});
-  // 45 is less than a twentieth of 25 to 50, if there is nothing else.
+        std::vector<std::uint8_t>{forward, backward, backward, none, none, none, none, none, none,
+                                  none});
+  // One of 25 is filled forward 14, backward 11; nothing else is half of 25.
   CHECK(columns_of(bars.tracks[0], bars, 4) ==
         std::vector<std::uint8_t>{forward, none, none, none});
+}
+
+TEST_CASE("ranks: a track that is busy for a tenth is shown in a tenth of the columns") {
+  std::vector<Bar> list;
+  for (std::int64_t i = 0; i < 500; ++i) list.push_back({100 * i, 10, 0});
+  const Bars bars = bars_with(50'000, list);
+  for (const std::size_t columns : {20U, 100U, 400U}) {
+    const std::vector<std::uint8_t> kinds = columns_of(bars.tracks[0], bars, columns);
+    const auto shown = static_cast<double>(std::count(kinds.begin(), kinds.end(), forward));
+    CHECK(shown == doctest::Approx(0.1 * static_cast<double>(columns)).epsilon(0.5 / shown));
+  }
 }
 
 TEST_CASE("ranks: columns equal those counted nanosecond by nanosecond") {
@@ -71,8 +77,8 @@ TEST_CASE("ranks: columns equal those counted nanosecond by nanosecond") {
     }
     const Bars bars = bars_with(time + random(10), list);
     for (const std::int64_t columns : {1, 7, 32, 100}) {
-      CHECK(columns_of(bars.tracks[0], bars, static_cast<std::size_t>(columns)) ==
-            columns_by_counting(bars, columns));
+      const auto whole = static_cast<std::size_t>(columns);
+      CHECK(fills_of(bars.tracks[0], bars, whole) == fills_by_counting(bars, columns));
     }
   }
 }
