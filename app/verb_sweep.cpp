@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 #include <optional>
+#include <system_error>
 
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
@@ -74,6 +75,9 @@ std::string run_point(const experiment::Sweep& sweep, std::size_t point) {
   const auto failed = [&](const std::string& error) {
     return ended(PointEnd::failed, report::point_line(sweep, point, error, false));
   };
+  const auto unfinished = [&](const std::string& reason) {
+    return ended(PointEnd::unfinished, report::point_line(sweep, point, reason, true));
+  };
   try {
     experiment::Request request = experiment::make_request(sweep.arguments(sweep.points[point]));
     fit_measured_steps(request);
@@ -86,10 +90,14 @@ std::string run_point(const experiment::Sweep& sweep, std::size_t point) {
                  report::point_line(sweep, point, results));
   } catch (const InputError& error) {
     return failed(error.what());
+  } catch (const RefusedByMachine& error) {
+    return unfinished(error.what());
   } catch (const SimulationError& error) {
     return failed(fmt::format("simulation did not finish: {}", error.what()));
   } catch (const std::bad_alloc&) {
-    return ended(PointEnd::unfinished, report::point_line(sweep, point, "out of memory", true));
+    return unfinished("out of memory");
+  } catch (const std::system_error& error) {
+    return unfinished(error.what());
   } catch (const std::exception& error) {
     return failed(fmt::format("bug: {}", error.what()));
   }

@@ -24,6 +24,12 @@ struct SimulationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The machine refused what a simulation needs (memory, a process, a file in memory), or ended its
+/// process: the same simulation may finish another time.
+struct RefusedByMachine : SimulationError {
+  using SimulationError::SimulationError;
+};
+
 /// An invariant of ours does not hold: a bug, never reachable from input.
 struct BrokenInvariant : std::logic_error {
   using std::logic_error::logic_error;

@@ -118,8 +118,11 @@ class Pool {
     worker.busy = true;
     worker.began = Timer::now();
     worker.read.clear();
-    // If it died meanwhile, its pipe says so soon.
-    (void)write_all(worker.tasks, &worker.task, sizeof worker.task);
+    if (write_all(worker.tasks, &worker.task, sizeof worker.task)) return;
+    // It died meanwhile, or waits for ever for a task that cannot reach it.
+    const std::string reason = std::strerror(errno);
+    end(worker, SIGKILL);
+    finish(worker, {}, "no task could be sent: " + reason);
   }
 
   void start(Worker& worker) {

@@ -123,6 +123,15 @@ std::vector<DeviceId> CarriedPlan::ranks() const {
   return all;
 }
 
+/// Scripts hold names of machines, and a shell reads them.
+void CarriedPlan::check_host_name(const std::string& name) const {
+  constexpr std::string_view accepted =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  if (name.find_first_not_of(accepted) == std::string::npos && !name.starts_with('-')) return;
+  throw InputError("--launch", fmt::format("a machine called '{}'", name),
+                   "accepted: names of letters, digits, '.', '-' and '_'");
+}
+
 std::vector<LaunchMachine> CarriedPlan::machines() const {
   std::vector<LaunchMachine> machines;
   std::set<NodeId> seen;
@@ -138,6 +147,7 @@ std::vector<LaunchMachine> CarriedPlan::machines() const {
                "plans whose groups stay together");
       }
       machines.push_back({cluster.nodes[node.index()].name, {}});
+      check_host_name(machines.back().name);
       last = node;
     }
     std::size_t number = 0;

@@ -60,6 +60,8 @@ class CarriedPlan {
   const Plan& plan;
 
  private:
+  void check_host_name(const std::string& name) const;
+
   Trainer trainer_;
   strategies::Degrees degrees_;
   std::vector<strategies::StageSummary> stages_;

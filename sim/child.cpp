@@ -19,7 +19,7 @@ namespace parsim::sim {
 namespace {
 
 /// First byte that a child sends.
-enum class Outcome : unsigned char { results, simulation_error, other_error };
+enum class Outcome : unsigned char { results, simulation_error, refused, other_error };
 
 std::string reason(int error) { return std::strerror(error); }
 
@@ -68,11 +68,14 @@ std::string read_text(int from) {
   std::string message;
   try {
     work();
+  } catch (const RefusedByMachine& error) {
+    outcome = Outcome::refused;
+    message = error.what();
   } catch (const SimulationError& error) {
     outcome = Outcome::simulation_error;
     message = error.what();
   } catch (const std::bad_alloc&) {
-    outcome = Outcome::simulation_error;
+    outcome = Outcome::refused;
     message = "out of memory";
   } catch (const std::exception& error) {
     outcome = Outcome::other_error;
@@ -99,7 +102,7 @@ int wait_for(pid_t child) {
 void run_in_child(const std::function<void()>& work,
                   std::span<const std::span<std::byte>> results) {
   int ends[2] = {-1, -1};
-  if (pipe(ends) != 0) throw SimulationError("no pipe to a simulation: " + reason(errno));
+  if (pipe(ends) != 0) throw RefusedByMachine("no pipe to a simulation: " + reason(errno));
   // Text still in the buffers would be printed by both processes.
   std::fflush(stdout);
   std::fflush(stderr);
@@ -109,7 +112,7 @@ void run_in_child(const std::function<void()>& work,
     const int error = errno;
     close(ends[0]);
     close(ends[1]);
-    throw SimulationError("no process for a simulation: " + reason(error));
+    throw RefusedByMachine("no process for a simulation: " + reason(error));
   }
   if (child == 0) {
     close(ends[0]);
@@ -129,13 +132,14 @@ void run_in_child(const std::function<void()>& work,
   close(ends[0]);
   const int status = wait_for(child);
   if (WIFSIGNALED(status)) {
-    throw SimulationError(fmt::format("the simulation died of signal {} ({})", WTERMSIG(status),
-                                      strsignal(WTERMSIG(status))));
+    throw RefusedByMachine(fmt::format("the simulation died of signal {} ({})", WTERMSIG(status),
+                                       strsignal(WTERMSIG(status))));
   }
   if (!complete) {
-    throw SimulationError(
+    throw RefusedByMachine(
         fmt::format("the simulation ended early, with exit code {}", WEXITSTATUS(status)));
   }
+  if (outcome == Outcome::refused) throw RefusedByMachine(message);
   if (outcome == Outcome::simulation_error) throw SimulationError(message);
   if (outcome == Outcome::other_error) throw BrokenInvariant(message);
 }

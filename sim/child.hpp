@@ -15,8 +15,8 @@ namespace parsim::sim {
 /// keeps memory usable in it, and `work` must wait for nothing else that a thread may hold, such as
 /// the loader (SimGrid is loaded before).
 ///
-/// Throws SimulationError if work throws one, or if the child dies by a signal or exits early;
-/// BrokenInvariant if work throws anything else.
+/// Throws SimulationError if work throws one; RefusedByMachine if memory or a process is lacking, or
+/// the child dies by a signal or exits early; BrokenInvariant if work throws anything else.
 void run_in_child(const std::function<void()>& work, std::span<const std::span<std::byte>> results);
 
 /// The bytes of a vector of plain data.

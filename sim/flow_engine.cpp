@@ -44,7 +44,7 @@ Loaded load() {
   try {
     file.emplace(bytes);
   } catch (const std::system_error& error) {
-    throw SimulationError("no file in memory for SimGrid: " + error.code().message());
+    throw RefusedByMachine("no file in memory for SimGrid: " + error.code().message());
   }
   // Local: SimGrid exports the functions of MPI, which a program that holds this one may have, too.
   void* handle = ::dlopen(file->path().c_str(), RTLD_LAZY | RTLD_LOCAL);

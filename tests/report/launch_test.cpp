@@ -314,6 +314,30 @@ TEST_CASE("launch: FlagScale gets a mesh for each pair of degrees, by hand") {
         std::vector<Trainer>{Trainer::flagscale});
 }
 
+TEST_CASE("launch: no name of a machine is a command of the shell that reads the scripts") {
+  for (const std::string name : {"$(reboot)", "a'; reboot; '", "a b", "-e", "a\nb"}) {
+    CAPTURE(name);
+    const Made pipeline = made(machines, 4, [](experiment::Request& request) {
+      request.tensor_parallel = request.data_parallel = 2;
+      request.pipeline_parallel = 2;
+    });
+    Cluster cluster = pipeline.experiment->cluster;
+    cluster.nodes.front().name = name;
+    for (const Trainer trainer :
+         {Trainer::megatron, Trainer::flagscale, Trainer::deepspeed, Trainer::torchtitan}) {
+      CHECK_THROWS_AS(
+          (void)launch_files(trainer, pipeline.experiment->network, cluster, pipeline.plan),
+          InputError);
+    }
+    CHECK_THROWS_WITH_AS(
+        (void)launch_files(Trainer::megatron, pipeline.experiment->network, cluster, pipeline.plan),
+        ("--launch: a machine called '" + name +
+         "'; accepted: names of letters, digits, '.', '-' and '_'")
+            .c_str(),
+        InputError);
+  }
+}
+
 TEST_CASE("launch: each trainer refuses what its files have no words for") {
   const auto refused = [](const Made& of, Trainer trainer) -> std::string {
     try {

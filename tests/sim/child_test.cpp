@@ -46,6 +46,13 @@ TEST_CASE("child: its errors are thrown here, ours as ours") {
                        BrokenInvariant);
 }
 
+TEST_CASE("child: what the machine refuses is told apart from what cannot be simulated") {
+  CHECK_THROWS_WITH_AS(run_in_child([] { throw std::bad_alloc(); }, {}), "out of memory",
+                       RefusedByMachine);
+  CHECK_THROWS_AS(run_in_child([] { std::raise(SIGKILL); }, {}), RefusedByMachine);
+  CHECK_THROWS_AS(run_in_child([] { throw RefusedByMachine("no file"); }, {}), RefusedByMachine);
+}
+
 TEST_CASE("child: its death is an error that names the signal, never a hang") {
   CHECK_THROWS_WITH_AS(run_in_child([] { raise(SIGKILL); }, {}),
                        "the simulation died of signal 9 (Killed)", SimulationError);
