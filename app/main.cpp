@@ -1,11 +1,14 @@
 // The program: runs a verb, prints its report, and turns every failure into a message and an exit
 // code. The only place that catches.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -31,6 +34,14 @@ void complain(std::string_view kind, std::string_view message) {
 int fail(int exit_code, std::string_view kind, std::string_view message) {
   complain(kind, message);
   return exit_code;
+}
+
+/// Allocates nothing.
+int lack_memory() noexcept {
+  constexpr std::string_view message =
+      "parsim: out of memory; try fewer devices or a smaller network\n";
+  static_cast<void>(parsim::write_text(stderr, message));
+  return ExitCode::unfinished;
 }
 
 int run(const std::vector<std::string>& words) {
@@ -59,6 +70,10 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   parsim::protect_standard_streams();
+  std::set_terminate([] {
+    if (parsim::ended_by_lack_of_memory()) ::_exit(lack_memory());
+    std::abort();
+  });
   try {
     return run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   } catch (const parsim::InputError& error) {
@@ -66,10 +81,7 @@ int main(int argc, char** argv) {
   } catch (const parsim::SimulationError& error) {
     return fail(ExitCode::unfinished, "simulation did not finish: ", error.what());
   } catch (const std::bad_alloc&) {
-    // Memory for a message of our own making may be lacking, too.
-    static_cast<void>(parsim::write_text(
-        stderr, "parsim: out of memory; try fewer devices or a smaller network\n"));
-    return ExitCode::unfinished;
+    return lack_memory();
   } catch (const std::system_error& error) {
     return fail(ExitCode::unfinished, "the system refused: ", error.what());
   } catch (const std::exception& error) {

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -306,6 +308,17 @@ void print_text(std::FILE* stream, std::string_view text) {
   if (write_text(stream, text)) return;
   throw InputError(stream == stderr ? "standard error" : "standard output", "cannot be written",
                    "accepted: a disk with free space");
+}
+
+bool ended_by_lack_of_memory() noexcept {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+  return false;
 }
 
 void protect_standard_streams() {

@@ -93,6 +93,10 @@ class MemoryFile {
 /// Throws InputError if it cannot be written, for instance to a full disk.
 void print_text(std::FILE* stream, std::string_view text);
 
+/// Throws nothing. Inside a handler of std::set_terminate(): whether memory was lacking where no
+/// exception may pass, as in destructors of nlohmann-json, which allocate.
+[[nodiscard]] bool ended_by_lack_of_memory() noexcept;
+
 /// To be called first in main(): a file opened later must not become a standard stream that was
 /// closed (`>&-`), and a limit of file sizes gives a message, not a signal.
 void protect_standard_streams();

@@ -1,6 +1,7 @@
 // parsim-hw: runs execution DAGs on the hardware of this machine. parsim starts it and exchanges
 // files with it; on a closed GPU machine it is used by itself.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -173,6 +174,12 @@ void check_launch(hw::Processes& processes, const Options& options,
   }
 }
 
+/// Allocates nothing.
+int lack_memory() noexcept {
+  static_cast<void>(write_text(stderr, "parsim-hw: this machine is out of memory\n"));
+  return ExitCode::hardware;
+}
+
 /// A message that cannot be written has no other place to go.
 void complain(const std::string& message) {
   static_cast<void>(write_text(stderr, "parsim-hw: " + message + "\n"));
@@ -248,6 +255,10 @@ int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& p
 
 int main(int count, char** words) {
   protect_standard_streams();
+  std::set_terminate([] {
+    if (ended_by_lack_of_memory()) ::_exit(lack_memory());
+    std::abort();
+  });
   std::unique_ptr<hw::Processes> processes;
   const auto end = [&](int code) {
     if (processes != nullptr) processes->abort(code);  // the others would wait for this one
@@ -266,9 +277,7 @@ int main(int count, char** words) {
   } catch (const hw::MemoryError& error) {
     return fail(ExitCode::does_not_fit, "", error.what());
   } catch (const std::bad_alloc&) {
-    // Memory for a message of our own making may be lacking, too.
-    static_cast<void>(write_text(stderr, "parsim-hw: this machine is out of memory\n"));
-    return end(ExitCode::hardware);
+    return end(lack_memory());
   } catch (const std::system_error& error) {
     return fail(ExitCode::hardware, "the system refused: ", error.what());
   } catch (const std::exception& error) {

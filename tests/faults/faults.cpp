@@ -1,7 +1,8 @@
 // Loaded into a program by LD_PRELOAD: lets one call of a kind fail, as a full disk or an exhausted
 // machine would.
 //
-//   PARSIM_FAULT=KIND:N    the N-th call of this kind since main() fails, KIND:N+ all from it on
+//   PARSIM_FAULT=KIND:N    the N-th call of this kind since main() fails, KIND:N+ all from it on;
+//                          not while a library is being loaded
 //   PARSIM_FAULT_LOG=FILE  a line for each failed call, "failed write 2" (2: the descriptor, or
 //   -1),
 //                          and one at the end of each program, "calls open 12 read 40 ..."
@@ -179,6 +180,16 @@ int fdatasync(int file) { return call(sync_call, file, -1, "fdatasync", file); }
 
 int rename(const char* from, const char* to) noexcept {
   return call(rename_call, -1, -1, "rename", from, to);
+}
+
+/// What a library does while it is loaded (constructors of ns-3 in Debian's SimGrid) cannot be
+/// caught.
+void* dlopen(const char* path, int mode) noexcept {
+  const bool before = counting.exchange(false);
+  void* const library =
+      reinterpret_cast<decltype(&dlopen)>(::dlsym(RTLD_NEXT, "dlopen"))(path, mode);
+  counting = before;
+  return library;
 }
 
 pid_t fork() noexcept { return call<pid_t>(fork_call, -1, -1, "fork"); }
