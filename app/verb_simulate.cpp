@@ -108,7 +108,31 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
 
 namespace {
 
+/// Folders for files that are written together: those that are new go again unless keep() says that
+/// the files are there.
+class NewFolders {
+ public:
+  NewFolders() = default;
+  ~NewFolders() {
+    std::error_code ignored;
+    for (auto path = made_.rbegin(); path != made_.rend(); ++path) {
+      std::filesystem::remove(*path, ignored);
+    }
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  void make(const std::string& path, std::string_view where) {
+    if (experiment::make_folder(path, where)) made_.push_back(path);
+  }
+  void keep() { made_.clear(); }
+
+ private:
+  std::vector<std::string> made_;
+};
+
 void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
+  NewFolders folders;
+  folders.make(folder, "--smpi");
   std::vector<FileContent> files;
   const auto write = [&](const std::string& name, const std::string& content) {
     files.push_back({OutputFile(folder + "/" + name, "--smpi"), content});
@@ -123,6 +147,7 @@ void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
   write("hostfile", replay.hostfile);
   write("traces.txt", names);
   commit_all(files);
+  folders.keep();
 }
 
 std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments) {
@@ -143,7 +168,8 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
 /// Writes the plan into the same folder.
 void write_launch(const report::LaunchResult& result, const std::string& plan_path,
                   const std::string& plan) {
-  experiment::make_folder(result.folder, "-o");
+  NewFolders folders;
+  folders.make(result.folder, "-o");
   // --plan could not tell whose files count.
   for (const std::string_view name : experiment::trainer_files) {
     const std::string path = fmt::format("{}/{}", result.folder, name);
@@ -158,12 +184,13 @@ void write_launch(const report::LaunchResult& result, const std::string& plan_pa
     const std::string path = result.folder + "/" + file.name;
     for (std::size_t at = file.name.find('/'); at != std::string::npos;
          at = file.name.find('/', at + 1)) {
-      experiment::make_folder(result.folder + "/" + file.name.substr(0, at), "-o");
+      folders.make(result.folder + "/" + file.name.substr(0, at), "-o");
     }
     files.push_back({OutputFile(path, "-o", file.runs), file.text});
   }
   files.push_back({OutputFile(plan_path, "-o"), plan});
   commit_all(files);
+  folders.keep();
 }
 
 }  // namespace
@@ -193,7 +220,8 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   const sim::SimOptions options = experiment.step_options();
   if (arguments.has("--smpi")) {
     sim::check_smpi(options);
-    experiment::make_folder(files.smpi, "--smpi");
+    // Now, not after a long search; writing makes it again.
+    NewFolders().make(files.smpi, "--smpi");
   }
   const experiment::Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
   const ExecDag dag = dag_file || arguments.has("--smpi")

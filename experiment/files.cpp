@@ -61,10 +61,10 @@ std::string gzip(std::string_view bytes) {
   return out;
 }
 
-void make_folder(const std::string& path, std::string_view where) {
+bool make_folder(const std::string& path, std::string_view where) {
   std::error_code error;
-  if (!path.empty()) fs::create_directory(path, error);
-  if (!path.empty() && fs::is_directory(path)) return;
+  const bool made = !path.empty() && fs::create_directory(path, error);
+  if (!path.empty() && fs::is_directory(path)) return made;
   throw InputError(where,
                    path.empty() ? std::string("the name is empty")
                                 : fmt::format("cannot make the folder '{}': {}", path,

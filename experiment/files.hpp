@@ -20,7 +20,8 @@ namespace parsim::experiment {
 /// The same bytes as a gzip file; without a time stamp, so that equal texts give equal files.
 [[nodiscard]] std::string gzip(std::string_view bytes);
 
-/// Makes the folder unless there is one. `where` is the flag, for messages. Throws InputError.
-void make_folder(const std::string& path, std::string_view where);
+/// Makes the folder unless there is one; returns whether it is new. `where` is the flag, for
+/// messages. Throws InputError.
+bool make_folder(const std::string& path, std::string_view where);
 
 }  // namespace parsim::experiment

@@ -15,7 +15,7 @@ namespace parsim::sim {
 /// keeps memory usable in it, and `work` must wait for nothing else that a thread may hold, such as
 /// the loader (SimGrid is loaded before).
 ///
-/// Throws SimulationError if work throws one; RefusedByMachine if memory or a process is lacking, or
+/// Throws SimulationError if work throws one; RefusedByMachine if memory or a process is lacking or
 /// the child dies by a signal or exits early; BrokenInvariant if work throws anything else.
 void run_in_child(const std::function<void()>& work, std::span<const std::span<std::byte>> results);
 

@@ -61,11 +61,19 @@ TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
 
 TEST_CASE("streams: a file of launch files that cannot be written leaves none of the others") {
   const testing::TemporaryFolder folder;
+  const std::string launch = program +
+                             " plan --network gpt:layers=2,hidden=64,heads=2 --cluster "
+                             "star:2,device=t4 --engine fast --strategy data --launch megatron -o ";
   // The last file is the plan: a folder has its name.
-  const Finished finished =
-      shell("mkdir -p out/plan.json; " + plan + " --launch megatron -o out", folder.folder());
+  const Finished finished = shell("mkdir -p out/plan.json; " + launch + "out", folder.folder());
   CHECK(finished.exit_code == 2);
+  CHECK(finished.err.find("'out/plan.json': it is a directory") != std::string::npos);
   CHECK(shell("ls -A out", folder.folder()).out == "plan.json\n");
+  // A disk that is full: the new folder goes, too.
+  CHECK(shell("ulimit -f 1; " + launch + "fresh", folder.folder()).exit_code == 2);
+  CHECK(folder.names() == std::vector<std::string>{"out"});
+  CHECK(shell(launch + "fresh", folder.folder()).exit_code == 0);
+  CHECK(shell("ls -A fresh", folder.folder()).out == "README.md\nhostfile\nplan.json\nrun.sh\n");
 }
 
 }  // namespace
