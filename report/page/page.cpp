@@ -74,7 +74,9 @@ std::string namesakes(const Page& page, const std::string& strategy) {
   return names.empty() ? "" : fmt::format("<p>Same plan: {}.</p>\n", html(join(names)));
 }
 
-std::string section_of(const Page& page, const StrategySection& section, bool open) {
+/// `place`: 0 for the best plan, which is open; the first two have timelines that zoom.
+std::string section_of(const Page& page, const StrategySection& section, int place) {
+  const bool open = place == 0;
   const experiment::RunResult& result = section.result;
   std::string out = fmt::format("<details class=strategy{}><summary><h3>{}</h3> ",
                                 open ? " open" : "", html_name(result.strategy));
@@ -97,7 +99,7 @@ std::string section_of(const Page& page, const StrategySection& section, bool op
   if (!section.bars.tracks.empty()) {
     out += "<h4>Timeline of a step</h4>\n";
     out += draw_timeline(section.bars, cluster,
-                         open ? TimelineSize{4000, 4000} : TimelineSize{1200, 0});
+                         place < 2 ? TimelineSize{4000, 4000} : TimelineSize{1200, 0});
     out += timeline_key();
     out +=
         "<p class=key>×16: so many devices do the same at the same times, up to one hundredth "
@@ -180,11 +182,10 @@ std::string render_page(const Page& page) {
   const std::string costs = draw_costs(results);
   if (!costs.empty()) out += "<h2>What it costs</h2>\n" + costs;
   out += results.size() == 1 ? "<h2>The plan</h2>\n" : "<h2>Plans</h2>\n";
-  bool open = true;
+  int place = 0;
   for (const StrategySection& section : page.sections) {
     if (!section.result.same_plan_as.empty()) continue;
-    out += section_of(page, section, open);
-    open = false;
+    out += section_of(page, section, place++);
   }
   out += "<h2>All numbers</h2>\n" + html_table(page.document.tables.front(), true);
   if (const auto jitter = jitter_table(experiment, results)) out += html_table(*jitter, true);

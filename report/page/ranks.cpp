@@ -53,16 +53,17 @@ void append(std::vector<Bar>& bars, Bar bar, std::int64_t gap) {
   bars.push_back(bar);
 }
 
-/// Of two devices' tracks: the time that is filled differently.
-std::int64_t difference(const std::array<std::vector<ColumnFill>, 2>& a,
-                        const std::array<std::vector<ColumnFill>, 2>& b) {
+/// Whether the time that two devices' tracks fill differently is at most so long.
+bool alike(const std::array<std::vector<ColumnFill>, 2>& a,
+           const std::array<std::vector<ColumnFill>, 2>& b, std::int64_t most) {
   std::int64_t sum = 0;
   for (std::size_t t = 0; t < 2; ++t) {
     for (std::size_t c = 0; c < a[t].size(); ++c) {
       for (std::size_t k = 0; k < bar_kinds; ++k) sum += std::abs(a[t][c][k] - b[t][c][k]);
+      if (sum > most) return false;
     }
   }
-  return sum;
+  return true;
 }
 
 /// The tracks of a device.
@@ -163,12 +164,12 @@ Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& clust
     for (std::size_t t = 0; t < 2; ++t) {
       rank.fills[t] = fills_of(tracks[d][t], bars, compared_columns);
     }
-    const auto alike = std::find_if(ranks.begin(), ranks.end(), [&](const Rank& other) {
+    const auto known = std::find_if(ranks.begin(), ranks.end(), [&](const Rank& other) {
       return cluster.devices[d].model == cluster.devices[other.first].model &&
-             difference(rank.fills, other.fills) <= 2 * bars.end / 100;
+             alike(rank.fills, other.fills, 2 * bars.end / 100);
     });
-    if (alike != ranks.end()) {
-      ++alike->count;
+    if (known != ranks.end()) {
+      ++known->count;
     } else {
       ranks.push_back(std::move(rank));
     }

@@ -131,7 +131,7 @@ std::string error_bars(const nlohmann::json& sets) {
     out += fmt::format(
         "<b>{}</b><span>{}</span><svg class=bar><title>mean error {}</title><rect class=c width={} "
         "/></svg>\n",
-        html_name(set["name"].get<std::string>()), text, text,
+        html(set["name"].get<std::string>(), 80), text, text,
         width_percent(std::isnan(mean) ? 0 : std::min(mean, 1.0)));
   }
   return out + "</div>\n";

@@ -344,9 +344,9 @@ TEST_CASE("hostile names: no form of a report breaks") {
     CHECK(json::accept(reported.out));
     const std::string page = testing::read_text(page_path);
     check_balanced(page);
-    // Two scripts of ours and the data of the best plan's timeline, a title, a style.
-    CHECK(count(page, "<script") == 3);
-    CHECK(count(page, "</script") == 3);
+    // Two scripts of ours and the data of two timelines, a title, a style.
+    CHECK(count(page, "<script") == 4);
+    CHECK(count(page, "</script") == 4);
     CHECK(count(page, "</title></style>") == 0);
     CHECK(page.find("<!--") == std::string::npos);
     CHECK(harmless(page));
