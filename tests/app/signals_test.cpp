@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr const char* question =
+constexpr const char* on_the_host =
     " --network lenet5 --strategy data --hw-backend host >/dev/null 2>&1";
 
 bool happens(const std::function<bool()>& event) {
@@ -57,7 +57,7 @@ TEST_CASE("signals: parsim-hw ends with parsim, and nothing is left") {
       fs::permissions(waits, fs::perms::owner_all);
       ::setenv("PARSIM_HW", waits.c_str(), 1);
       ::setenv("TMPDIR", scratch.folder().c_str(), 1);
-      const pid_t parsim = start(verb + question, folder);
+      const pid_t parsim = start(verb + on_the_host, folder);
       ::unsetenv("PARSIM_HW");
       ::unsetenv("TMPDIR");
       REQUIRE(happens([&] { return fs::exists(folder.path("pid")); }));

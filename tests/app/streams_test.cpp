@@ -13,17 +13,17 @@ namespace {
 
 using testing::Finished;
 
-const std::string program = PARSIM_PROGRAM;
-const std::string hardware = program.substr(0, program.rfind('/')) + "/parsim-hw";
-const std::string plan =
-    program + " plan --network lenet5 --cluster star:2,device=t4 --strategy data";
+const std::string parsim_itself = PARSIM_PROGRAM;
+const std::string parsim_hw = parsim_itself.substr(0, parsim_itself.rfind('/')) + "/parsim-hw";
+const std::string plan_lenet =
+    parsim_itself + " plan --network lenet5 --cluster star:2,device=t4 --strategy data";
 
 Finished shell(const std::string& command, const std::string& directory = {}) {
   return testing::run_program("/bin/bash", {"-c", command}, directory);
 }
 
 TEST_CASE("streams: an error message that cannot be written leaves the exit code") {
-  for (const std::string& one : {program, hardware}) {
+  for (const std::string& one : {parsim_itself, parsim_hw}) {
     CHECK(shell(one + " nonsense 2>/dev/full").exit_code == 2);
     CHECK(shell(one + " nonsense 2>&-").exit_code == 2);
     CHECK(shell(one + " nonsense >&- 2>&- <&-").exit_code == 2);
@@ -31,8 +31,8 @@ TEST_CASE("streams: an error message that cannot be written leaves the exit code
 }
 
 TEST_CASE("streams: a result that cannot be written is a sentence and exit code 2") {
-  for (const std::string& command : {program + " list strategies", program + " --help",
-                                     hardware + " probe --backend host", hardware + " --help"}) {
+  for (const std::string& command : {parsim_itself + " list strategies", parsim_itself + " --help",
+                                     parsim_hw + " probe --backend host", parsim_hw + " --help"}) {
     CAPTURE(command);
     for (const char* where : {">/dev/full", ">&-"}) {
       const Finished finished = shell(command + where);
@@ -44,7 +44,7 @@ TEST_CASE("streams: a result that cannot be written is a sentence and exit code 
 
 TEST_CASE("streams: what goes to a closed standard output is not written into a file") {
   const testing::TemporaryFolder folder;
-  CHECK(shell(plan + " -o plan.json --dag dag.json >&- <&-", folder.folder()).exit_code == 2);
+  CHECK(shell(plan_lenet + " -o plan.json --dag dag.json >&- <&-", folder.folder()).exit_code == 2);
   for (const char* name : {"plan.json", "dag.json"}) {
     CHECK(nlohmann::json::accept(testing::read_text(folder.path(name))));
   }
@@ -53,7 +53,7 @@ TEST_CASE("streams: what goes to a closed standard output is not written into a 
 
 TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
   const testing::TemporaryFolder folder;
-  const Finished finished = shell("ulimit -f 1; " + plan + " -o plan.json", folder.folder());
+  const Finished finished = shell("ulimit -f 1; " + plan_lenet + " -o plan.json", folder.folder());
   CHECK(finished.exit_code == 2);
   CHECK(finished.err.find("-o: cannot write 'plan.json': File too large") != std::string::npos);
   CHECK(folder.names().empty());
@@ -61,7 +61,7 @@ TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
 
 TEST_CASE("streams: a file of launch files that cannot be written leaves none of the others") {
   const testing::TemporaryFolder folder;
-  const std::string launch = program +
+  const std::string launch = parsim_itself +
                              " plan --network gpt:layers=2,hidden=64,heads=2 --cluster "
                              "star:2,device=t4 --engine fast --strategy data --launch megatron -o ";
   // The last file is the plan: a folder has its name.

@@ -23,12 +23,14 @@
 #include <cstdlib>
 #include <cstring>
 
+// NOLINTBEGIN(bugprone-reserved-identifier): they are the C library's
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace {
 
@@ -127,6 +129,7 @@ mode_t mode_after(int flags, va_list& more) {
 
 extern "C" {
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 int __libc_start_main(int (*main)(int, char**, char**), int count, char** words, void (*init)(),
                       void (*fini)(), void (*end_of_loader)(), void* stack) {
   program_main = main;

@@ -2,6 +2,7 @@
 // InputError or makes a value that is written and read back as itself.
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "core/profile.hpp"
 #include "tests/fuzz/target.hpp"
 
 using namespace parsim;
@@ -25,4 +26,7 @@ void read(const std::string& text, Value (*from_json)(const std::string&, const 
 void parsim::fuzz::run(const std::string& input) {
   read(input, plan_from_json);
   read(input, dag_from_json);
+  read(input, machine_from_json);
+  read(input, profile_from_json);
+  read(input, measurements_from_json);
 }

@@ -1,0 +1,46 @@
+// Fuzz target: whatever the text, each reader of layouts, trainers' files, sweeps, times of layers,
+// offers and jobs refuses it with an InputError or makes a value.
+#include "core/errors.hpp"
+#include "experiment/layer_times.hpp"
+#include "experiment/layout_file.hpp"
+#include "experiment/offers.hpp"
+#include "experiment/sweep_file.hpp"
+#include "experiment/trainer_file.hpp"
+#include "networks/networks.hpp"
+#include "tests/fuzz/target.hpp"
+#include "topologies/topologies.hpp"
+
+using namespace parsim;
+
+namespace {
+
+template <class Read>
+void may_refuse(const Read& read) {
+  try {
+    read();
+  } catch (const InputError&) {
+    // As it should be: the other outcome that is allowed.
+  }
+}
+
+}  // namespace
+
+void parsim::fuzz::run(const std::string& input) {
+  static const Network network = networks::load_network(
+      "gpt:layers=4,hidden=64,heads=4,vocab_size=256,seq_length=32", {}, "fuzz");
+  static const Cluster cluster =
+      topologies::load_cluster("nodes:2x2,device=t4,intra=10GB/s,inter=1GB/s", "fuzz");
+  may_refuse([&] { (void)experiment::read_layout(input, "layout.toml", network, cluster); });
+  for (const char* name : {"run.sh", "parallelism.yaml", "ds_config.json", "parallelism.toml"}) {
+    may_refuse([&] {
+      if (experiment::is_trainer_file(input, name))
+        (void)experiment::read_trainer_file(input, name, network, cluster);
+    });
+  }
+  may_refuse([&] { (void)experiment::read_layer_times(input, "layers.csv"); });
+  may_refuse([&] { (void)experiment::read_offers(input, "offers.toml"); });
+  // What may be an axis of millions is not tried, nor a path, whose file would be read.
+  if (input.find('/') != std::string::npos || input.find("..") != std::string::npos) return;
+  may_refuse([&] { (void)experiment::read_sweep(input, "sweep.toml", "1"); });
+  may_refuse([&] { (void)experiment::read_job(input, "job.toml", "1"); });
+}
