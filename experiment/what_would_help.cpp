@@ -1,6 +1,8 @@
 #include "experiment/what_would_help.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "core/timeline.hpp"
 #include "sim/sim.hpp"
@@ -50,20 +52,25 @@ std::vector<Help> what_would_help(const Experiment& experiment, const Run& run) 
     const auto cost = sim::make_scaled(experiment.step_cost(), 1 / faster);
     helps.push_back({"all GPUs twice as fast", step_with(cluster, *cost)});
   }
-  const bool links_count = !run.timeline.hop_bytes.empty() && run.result.messages > 0;
-  for (const bool inside : {false, true}) {
-    if (!links_count) break;
+  // A message may need both: where one is faster, the other limits it.
+  using Which = bool (*)(bool inside);
+  constexpr std::pair<std::string_view, Which> kinds[] = {
+      {"links between machines twice as fast", [](bool inside) { return !inside; }},
+      {"links inside machines twice as fast", [](bool inside) { return inside; }},
+      {"all links twice as fast", [](bool) { return true; }}};
+  std::size_t known = 0;  // links that changed last time
+  for (const auto& [change, which] : kinds) {
+    if (run.timeline.hop_bytes.empty() || run.result.messages == 0) break;
     Cluster changed = cluster;
-    bool any = false;
+    std::size_t count = 0;
     for (Link& link : changed.links) {
-      if (inside_a_machine(cluster, link) != inside) continue;
+      if (!which(inside_a_machine(cluster, link))) continue;
       link.rate = faster * link.rate;
-      any = true;
+      ++count;
     }
-    if (!any) continue;
-    helps.push_back(
-        {inside ? "links inside machines twice as fast" : "links between machines twice as fast",
-         step_with(changed, experiment.step_cost())});
+    if (count == 0 || count == known) continue;
+    known = count == cluster.links.size() ? count : known;
+    helps.push_back({std::string(change), step_with(changed, experiment.step_cost())});
   }
   std::stable_sort(helps.begin(), helps.end(),
                    [](const Help& a, const Help& b) { return a.step < b.step; });

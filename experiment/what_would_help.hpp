@@ -14,9 +14,9 @@ struct Help {
   Seconds step{};
 };
 /// Twice as fast: the kernels of each type of GPU that computes, those of all, the links between
-/// machines, and those inside them; the shortest step first. The plan stays, though another may be
-/// better then. Nothing for runs of so many operations that asking takes long. A step may get
-/// longer, see experiment/faster_links.hpp.
+/// machines, those inside them, and all; the shortest step first. The plan stays, though another
+/// may be better then. Nothing for runs of so many operations that asking takes long. A step may
+/// get longer, see experiment/faster_links.hpp.
 [[nodiscard]] std::vector<Help> what_would_help(const Experiment& experiment, const Run& run);
 
 }  // namespace parsim::experiment

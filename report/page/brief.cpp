@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 
@@ -52,7 +53,9 @@ std::string plan_in_words(R result) {
   if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
     parts.push_back(fmt::format("recomputation: {}", to_text(*degrees.recompute)));
   }
-  return join(parts);
+  std::string text = join(parts);
+  text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+  return text;
 }
 
 /// The plans that fit, each once, the best first.
@@ -169,9 +172,9 @@ std::string what_bounds(const StrategySection& section) {
     return section.parts[static_cast<std::size_t>(which)] / best.step_time;
   };
   const double bubbles = part(StepPart::bubbles), imbalance = part(StepPart::imbalance);
-  if (bubbles >= 0.03) out += fmt::format(" Pipeline bubbles take {}.", percent(bubbles));
+  if (bubbles >= 0.03) out += fmt::format(" Pipeline bubbles take {} of it.", percent(bubbles));
   if (imbalance >= 0.03) {
-    out += fmt::format(" GPUs with less work wait {} for the busiest.", percent(imbalance));
+    out += fmt::format(" GPUs with less work wait {} of it for the busiest.", percent(imbalance));
   }
   if (best.bottleneck) {
     out += fmt::format(" The busiest link is used {} of the time.",

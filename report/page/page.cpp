@@ -99,7 +99,7 @@ std::string section_of(const Page& page, const StrategySection& section, int pla
   if (!section.bars.tracks.empty()) {
     out += "<h4>Timeline of a step</h4>\n";
     out += draw_timeline(section.bars, cluster,
-                         place < 2 ? TimelineSize{4000, 4000} : TimelineSize{1200, 0});
+                         place < 2 ? TimelineSize{2500, 2500} : TimelineSize{900, 0});
     out += timeline_key();
     out +=
         "<p class=key>×16: so many devices do the same at the same times, up to one hundredth "

@@ -6,6 +6,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
+#include "experiment/faster_links.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 
@@ -48,7 +49,7 @@ TEST_CASE("what would help: equal to a cluster that has such links, and the shor
   const Experiment experiment(asked(mix + "1GB/s" + rest)), faster(asked(mix + "2GB/s" + rest));
   const Run run = run_of(experiment);
   const std::vector<Help> helps = what_would_help(experiment, run);
-  REQUIRE(helps.size() == 5);
+  REQUIRE(helps.size() == 6);
   CHECK(std::is_sorted(helps.begin(), helps.end(),
                        [](const Help& a, const Help& b) { return a.step < b.step; }));
   // The same operations on the same GPUs with a network of twice the rate.
@@ -59,6 +60,11 @@ TEST_CASE("what would help: equal to a cluster that has such links, and the shor
   CHECK(step_with(helps, "links between machines twice as fast") ==
         doctest::Approx(there.count()).epsilon(1e-9));
   CHECK(there < 0.8 * run.result.step_time);  // 1 GB/s bounds it
+  CHECK(step_with(helps, "all links twice as fast") ==
+        doctest::Approx(
+            step_on_faster_links(run.dag, experiment.cluster, experiment.step_cost(), options)
+                .count())
+            .epsilon(1e-9));
   CHECK(step_with(helps, "all GPUs twice as fast") < run.result.step_time.count());
   CHECK(step_with(helps, "p100-sxm2 twice as fast") <= run.result.step_time.count() * (1 + 1e-6));
 }
