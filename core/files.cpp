@@ -159,6 +159,13 @@ OutputFile::OutputFile(std::string path, std::string_view where, bool executable
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode)) refuse("it is a directory");
+    struct stat out {};
+    if (::fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == status.st_dev &&
+        out.st_ino ==
+            status.st_ino) {  // /dev/stdout, above all: replaced, it would lose the report
+      file_ = STDOUT_FILENO;
+      return;
+    }
     if (!S_ISREG(status.st_mode) || status.st_nlink == 0) {
       file_ = ::open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
       if (file_ < 0) refuse(std::strerror(errno));

@@ -28,7 +28,7 @@ struct FileContent;
 /// A file that appears under its name when it is complete: written next to it under a temporary
 /// name, flushed to the disk, and renamed. A symbolic link is followed and stays; a file that is
 /// replaced leaves its permissions (other hard links keep the old text). What is no regular file
-/// (/dev/null, a pipe, "-" for standard output), or has no name, is written in place.
+/// (/dev/null, a pipe), has no name, or is standard output ("-", /dev/stdout), is written in place.
 ///
 /// The temporary file exists only during commit(), while SIGINT, SIGTERM, SIGHUP and SIGQUIT wait:
 /// only SIGKILL or a power failure in that moment leaves one, `.parsim-PID-N.tmp`.

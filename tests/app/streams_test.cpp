@@ -51,6 +51,16 @@ TEST_CASE("streams: what goes to a closed standard output is not written into a 
   CHECK(folder.names().size() == 2);
 }
 
+TEST_CASE("streams: a file that is standard output under another name keeps the report, too") {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"/dev/stdout", "all"}) {
+    CHECK(shell(plan_lenet + " -o " + name + " > all", folder.folder()).exit_code == 0);
+    const std::string text = testing::read_text(folder.path("all"));
+    CHECK(text.starts_with("{\n"));
+    CHECK(text.find("plan written to ") != std::string::npos);
+  }
+}
+
 TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
   const testing::TemporaryFolder folder;
   const Finished finished = shell("ulimit -f 1; " + plan_lenet + " -o plan.json", folder.folder());
