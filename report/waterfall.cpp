@@ -10,7 +10,7 @@ namespace parsim::report {
 namespace {
 
 /// The parts in words, peak first.
-constexpr std::array<std::string_view, experiment::step_part_count> words{
+constexpr std::array<std::string_view, experiment::step_part_count> part_names{
     "model FLOPs at the peak",
     "matrix products, beyond that",
     "attention, beyond that",
@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, experiment::step_part_count> words{
 }  // namespace
 
 std::string_view part_words(experiment::StepPart part) {
-  return words[static_cast<std::size_t>(part)];
+  return part_names[static_cast<std::size_t>(part)];
 }
 
 Table waterfall_table(const experiment::Waterfall& parts, Seconds step) {
@@ -35,7 +35,7 @@ Table waterfall_table(const experiment::Waterfall& parts, Seconds step) {
   for (std::size_t p = 0; p < parts.size(); ++p) {
     sum += parts[p].count();
     if (std::abs(parts[p] / step) < 1e-12) continue;
-    names.emplace_back(words[p]);
+    names.emplace_back(part_names[p]);
     times.push_back(parts[p].count());
     until.push_back(sum);
     const double share = parts[p] / step;

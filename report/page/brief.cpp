@@ -18,7 +18,7 @@ namespace parsim::report {
 
 namespace {
 
-using R = const experiment::RunResult&;
+using Result = const experiment::RunResult&;
 
 std::string percent(double share) {
   if (share < 5e-4) return "0 %";
@@ -28,7 +28,7 @@ std::string percent(double share) {
 }
 
 /// "10 pipeline stages of 4 GPUs …, 128 micro-batches, ZeRO 1".
-std::string plan_in_words(R result) {
+std::string plan_in_words(Result result) {
   const strategies::Degrees& degrees = result.degrees;
   std::vector<std::string> parts;
   const bool mixed = !degrees.tp || !degrees.dp;
@@ -69,7 +69,7 @@ std::vector<const experiment::RunResult*> fitting(const Page& page) {
   return plans;
 }
 
-std::string which(const Page& page, R best) {
+std::string which(const Page& page, Result best) {
   std::vector<DeviceId> devices;
   for (const strategies::StageSummary& stage : best.stages) {
     devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
@@ -80,14 +80,14 @@ std::string which(const Page& page, R best) {
                      device_mix(page.experiment.cluster, devices), best.strategy);
 }
 
-std::string by_how_much(const Page& page, R best) {
+std::string by_how_much(const Page& page, Result best) {
   const std::vector<const experiment::RunResult*> plans = fitting(page);
   std::vector<std::string> others, misfits;
   if (plans.size() < 2) {
     others.emplace_back(page.sections.size() > 1 ? "It is the only plan here that fits in memory."
                                                  : "No other plan was asked for.");
   } else {
-    R next = *plans[1];
+    Result next = *plans[1];
     const double more = next.step_time / best.step_time - 1;
     others.push_back(std::abs(more) < 5e-4
                          ? fmt::format("As fast as the next different plan, {}.", next.strategy)
@@ -110,7 +110,7 @@ std::string by_how_much(const Page& page, R best) {
   return join(others, " ");
 }
 
-std::string how_surely(const Page& page, R best) {
+std::string how_surely(const Page& page, Result best) {
   std::string out;
   const std::vector<const experiment::RunResult*> plans = fitting(page);
   if (best.probability_fastest && plans.size() > 1) {
@@ -138,7 +138,7 @@ std::string how_surely(const Page& page, R best) {
 }
 
 /// "a100-sxm4-40 97 %, v100-sxm2-32 81 %": how much of the step GPUs of each type compute.
-std::string busy_by_type(R best) {
+std::string busy_by_type(Result best) {
   std::map<std::string, std::pair<double, int>> types;
   for (const experiment::DeviceResult& device : best.devices) {
     if (device.kind != DeviceKind::gpu) continue;
@@ -154,7 +154,7 @@ std::string busy_by_type(R best) {
 }
 
 std::string what_bounds(const StrategySection& section) {
-  R best = section.result;
+  Result best = section.result;
   const DeviceUse use = experiment::mean_use(best);
   const double compute = use.compute / best.step_time;
   const double exposed = use.exposed_communication / best.step_time;
@@ -184,7 +184,7 @@ std::string what_bounds(const StrategySection& section) {
 }
 
 /// Whether the plan would fit if the GPUs had this part of their memory.
-bool fits_in(R result, double part) {
+bool fits_in(Result result, double part) {
   return std::all_of(
       result.devices.begin(), result.devices.end(), [&](const experiment::DeviceResult& device) {
         const double share = device.kind == DeviceKind::gpu ? part : 1.0;
@@ -194,7 +194,7 @@ bool fits_in(R result, double part) {
       });
 }
 
-std::string with_half_the_memory(const Page& page, R best) {
+std::string with_half_the_memory(const Page& page, Result best) {
   std::string out;
   if (const experiment::DeviceResult* fullest = best.fullest()) {
     const Bytes usable = fullest->headroom.usable(fullest->capacity);
@@ -207,7 +207,7 @@ std::string with_half_the_memory(const Page& page, R best) {
   }
   constexpr double half = 0.5;
   for (const StrategySection& section : page.sections) {
-    R result = section.result;
+    Result result = section.result;
     if (!result.error.empty() || !fits_in(result, half)) continue;
     if (result.strategy == best.strategy) return out + "It would fit in half the memory, too.";
     return out + fmt::format(
@@ -299,7 +299,7 @@ std::string draw_waterfall(const Page& page) {
 
 std::string brief_of(const Page& page) {
   const StrategySection& first = page.sections.front();
-  R best = first.result;
+  Result best = first.result;
   if (!best.error.empty()) return {};
   std::string out = "<dl class=brief>\n";
   const auto row = [&](std::string_view question, const std::string& answer) {
