@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 
 namespace parsim {
 
@@ -202,9 +204,11 @@ void OutputFile::remove_temporary() noexcept {
 /// O_EXCL: neither a file nor a link that somebody put there is written through.
 int OutputFile::open_temporary() {
   const fs::path folder = fs::path(target_).parent_path();
-  constexpr int most = 1000;
-  for (int attempt = 0; attempt < most; ++attempt) {
-    temporary_ = (folder / fmt::format(".parsim-{}-{}.tmp", ::getpid(), attempt)).string();
+  // Names of several files in one folder hardly ever meet.
+  constexpr std::uint64_t most = 1000;
+  for (std::uint64_t attempt = 0; attempt < most; ++attempt) {
+    temporary_ = (folder / fmt::format(".parsim-{}-{:x}.tmp", ::getpid(), fnv1a(target_) + attempt))
+                     .string();
     constexpr mode_t anyone = 0666;  // less what umask takes away
     const int file =
         ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, anyone);

@@ -33,7 +33,12 @@ void MemoryContention::sleep(std::span<const DeviceId> devices, Seconds alone, B
     sleeper.since = now;
     sleeper.wake_up = std::chrono::round<Clock::Time>(sleeper.end());
     memory_.users.push_back(&sleeper);
-    share(now);
+    try {
+      share(now);
+    } catch (...) {  // no memory: others must not find a sleeper that is gone
+      std::erase(memory_.users, &sleeper);
+      throw;
+    }
   });
   clock_.sleep_until(sleeper.wake_up);
   clock_.update([&](Clock::Time now) {

@@ -2,15 +2,18 @@
 #include "core/files.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim {
@@ -128,9 +131,9 @@ TEST_CASE("files: nothing is written through a link under the temporary name") {
   const TemporaryFolder folder;
   const std::string victim = folder.write("victim", "keep");
   // Whatever the next process is called: this one's first names.
-  for (int n = 0; n < 3; ++n) {
-    fs::create_symlink("victim", folder.path(".parsim-" + std::to_string(::getpid()) + "-" +
-                                             std::to_string(n) + ".tmp"));
+  for (std::uint64_t n = 0; n < 3; ++n) {
+    fs::create_symlink("victim", folder.path(fmt::format(".parsim-{}-{:x}.tmp", ::getpid(),
+                                                         fnv1a(folder.path("plan.json")) + n)));
   }
   OutputFile(folder.path("plan.json"), "-o").commit("new");
   CHECK(testing::read_text(victim) == "keep");
