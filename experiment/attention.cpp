@@ -1,5 +1,7 @@
 #include "experiment/attention.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/text.hpp"
@@ -8,14 +10,28 @@
 
 namespace parsim::experiment {
 
-const DeviceModel* too_old_for_fused_attention(const Cluster& cluster) {
+namespace {
+
+bool is_too_old(const DeviceModel& gpu) {
   constexpr double least = 7.5;
+  // What has no compute capability is another maker's, whose libraries have such kernels.
+  const auto capability = to_number<double>(gpu.architecture);
+  return capability && *capability < least;
+}
+
+}  // namespace
+
+const DeviceModel* too_old_for_fused_attention(const Cluster& cluster) {
   for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
-    // What has no compute capability is another maker's, whose libraries have such kernels.
-    const auto capability = to_number<double>(cluster.model(gpu).architecture);
-    if (capability && *capability < least) return &cluster.model(gpu);
+    if (is_too_old(cluster.model(gpu))) return &cluster.model(gpu);
   }
   return nullptr;
+}
+
+bool any_runs_fused_attention(const Cluster& cluster) {
+  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [&](DeviceId gpu) { return !is_too_old(cluster.model(gpu)); });
 }
 
 NetworkOnDevices on_devices(Network network, const std::string& name,
@@ -28,11 +44,35 @@ NetworkOnDevices on_devices(Network network, const std::string& name,
   result.by_default = eager.layers.size() != fused_layers;
   if (!result.by_default) return result;
   const DeviceModel* const old = too_old_for_fused_attention(cluster);
-  const bool want_eager = plan ? plan->layers.size() == eager.layers.size() : old != nullptr;
-  if (!want_eager) return result;
+  const bool all_old = old != nullptr && !any_runs_fused_attention(cluster);
+  const bool want_eager = plan ? plan->layers.size() == eager.layers.size() : all_old;
+  if (!want_eager) {
+    result.because = old;
+    return result;
+  }
   result.network = std::move(eager);
   result.because = old;
   return result;
+}
+
+std::optional<std::string> attention_warning(const Network& network, const DeviceModel* because) {
+  const bool eager = !lowering::attention_scores(network).empty();
+  if (!eager && because == nullptr) return std::nullopt;
+  const std::string old = because == nullptr
+                              ? ""
+                              : fmt::format("{} (compute capability {}; fused kernels need 7.5)",
+                                            because->name, because->architecture);
+  if (!eager) {
+    return fmt::format(
+        "attention is fused on all GPUs, also on {}, which are taken to run PyTorch's "
+        "memory-efficient kernel; attention=eager in a formula or \"attn_implementation\": "
+        "\"eager\" in a config.json is for trainers that keep the scores",
+        old);
+  }
+  return fmt::format(
+      "attention is eager{}: its scores are written, read and kept for the backward pass "
+      "(unless --recompute drops them), which takes more time and memory than a fused kernel",
+      old.empty() ? "" : ", the default for " + old);
 }
 
 std::optional<std::string> attention_of(const Network& network) {

@@ -21,6 +21,11 @@ namespace parsim::experiment {
 /// for it.
 [[nodiscard]] const DeviceModel* too_old_for_fused_attention(const Cluster& cluster);
 
+/// Whether a GPU of the cluster is new enough. Then all of its GPUs run fused attention by default:
+/// scaled_dot_product_attention chooses a kernel on each device, the memory-efficient one on those
+/// that are too old. A plan that leaves the old GPUs out must not pay for them.
+[[nodiscard]] bool any_runs_fused_attention(const Cluster& cluster);
+
 /// A network as it is trained on a cluster.
 struct NetworkOnDevices {
   Network network;
@@ -29,11 +34,16 @@ struct NetworkOnDevices {
 };
 
 /// `network` is the named network with fused attention by default. Where the user left attention
-/// open and a GPU is too old for it, attention scores are materialized on all devices; with a plan
-/// attention is as in the plan.
+/// open and all GPUs are too old for it, attention scores are materialized; with a plan attention
+/// is as in the plan.
 [[nodiscard]] NetworkOnDevices on_devices(Network network, const std::string& name,
                                           const std::map<std::string, std::int64_t>& dims,
                                           const Cluster& cluster, const std::optional<Plan>& plan);
+
+/// What a user should know of how attention runs: that scores are kept, or that old GPUs are taken
+/// to have a fused kernel. `because` is NetworkOnDevices'.
+[[nodiscard]] std::optional<std::string> attention_warning(const Network& network,
+                                                           const DeviceModel* because);
 
 /// "fused" or "eager"; nothing for a network without attention.
 [[nodiscard]] std::optional<std::string> attention_of(const Network& network);

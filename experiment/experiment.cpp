@@ -271,14 +271,8 @@ Experiment::Experiment(const Request& asked)
   }
   check_recompute(network, request.recompute.value_or(strategies::Recompute::none), "--recompute");
   check_recompute_every(request, network);
-  if (!lowering::attention_scores(network).empty()) {
-    warnings.push_back(fmt::format(
-        "attention is eager{}: its scores are written, read and kept for the backward pass "
-        "(unless --recompute drops them), which takes more time and memory than a fused kernel",
-        chosen.because == nullptr
-            ? ""
-            : fmt::format(", the default for {} (compute capability {}; fused kernels need 7.5)",
-                          chosen.because->name, chosen.because->architecture)));
+  if (const auto warning = attention_warning(network, chosen.because)) {
+    warnings.push_back(*warning);
   }
   if (plan) {
     if (plan->cluster != cluster.name) {

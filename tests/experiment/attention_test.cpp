@@ -39,8 +39,8 @@ TEST_CASE("attention: eager below compute capability 7.5, unless the user asks f
   const json fused = {{"kernels", "fused"}, {"by_default", true}};
   CHECK(attention_in(step(old)) == eager);
   CHECK(attention_in(step(turing)) == fused);
-  // One old GPU decides for all: a layer is the same everywhere.
-  CHECK(attention_in(step(mixed)) == eager);
+  // One new GPU decides for all: a layer is the same everywhere.
+  CHECK(attention_in(step(mixed)) == fused);
   CHECK(attention_in(step(old, gpt + ",attention=fused")) ==
         json{{"kernels", "fused"}, {"by_default", false}});
   CHECK(attention_in(step(turing, gpt + ",attention=eager")) ==
@@ -51,9 +51,14 @@ TEST_CASE("attention: eager below compute capability 7.5, unless the user asks f
 TEST_CASE("attention: a warning names the default and the device that decides it") {
   CHECK(step(old).err.find("attention is eager, the default for v100-sxm2 (compute capability 7.0; "
                            "fused kernels need 7.5): its scores are written") != std::string::npos);
+  CHECK(
+      step(mixed).err.find("attention is fused on all GPUs, also on v100-sxm2 (compute capability "
+                           "7.0; fused kernels need 7.5), which are taken to run PyTorch's "
+                           "memory-efficient kernel") != std::string::npos);
+  CHECK(step(turing).err.find("attention") == std::string::npos);
   CHECK(step(old, gpt + ",attention=eager").err.find("attention is eager: its scores") !=
         std::string::npos);
-  CHECK(step(old, gpt + ",attention=fused").err.find("fused") == std::string::npos);
+  CHECK(step(old, gpt + ",attention=fused").err.find("attention") == std::string::npos);
 }
 
 TEST_CASE("attention: a default in a result runs again to the same bytes") {
