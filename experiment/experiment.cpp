@@ -14,6 +14,7 @@
 #include "experiment/hardware.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
+#include "experiment/precision.hpp"
 #include "experiment/trainer_file.hpp"
 #include "experiment/upkeep.hpp"
 #include "lowering/recompute.hpp"
@@ -87,18 +88,6 @@ void check_recompute(const Network& network, strategies::Recompute recompute,
       where,
       fmt::format("'{}', but network '{}' has no {}", to_text(recompute), network.name, lacks),
       "accepted: optimal or none");
-}
-
-void check_fp8(const Cluster& cluster, Precision precision, const std::string& where) {
-  if (!multiplies_in_fp8(precision)) return;
-  for (const DeviceModel& model : cluster.models) {
-    if (model.kind != DeviceKind::gpu || model.fp8_peak.value > 0) continue;
-    throw InputError(
-        where,
-        fmt::format("'{}' on {}, which does not multiply in FP8", to_text(precision), model.name),
-        "accepted there: fp32, tf32, fp16, bf16; FP8 on GPUs with an fp8 rate in docs/cli.md "
-        "(Ada, Hopper, Blackwell, MI300X)");
-  }
 }
 
 /// Throws InputError if --recompute-every chooses among no blocks.
@@ -301,11 +290,8 @@ Experiment::Experiment(const Request& asked)
   }
   check_objective(request.objective, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
-  for (const DeviceModel& model : cluster.models) {
-    if (model.kind == DeviceKind::gpu && model.peak_at(request.precision).value <= 0) {
-      warnings.push_back(fmt::format("{} has no {} arithmetic: its times are those of fp32",
-                                     model.name, to_text(request.precision)));
-    }
+  for (std::string& warning : precision_warnings(cluster, request.precision)) {
+    warnings.push_back(std::move(warning));
   }
   for (const auto& [name, value] : request.dims) {
     const bool of_samples = name == "batch" || name == "batch_size" || name == "N";

@@ -116,7 +116,7 @@ std::vector<Alternative> alternatives(const strategies::StrategyInput& input, co
       add(fmt::format("{} like {}", split_text(split), input.network[neighbour].name), split);
     } else if (may_move(input.network, plan, layer, there, readers)) {
       add_to(there,
-             fmt::format("{} in stage {}, with {}", split_text(split), there + 1,
+             fmt::format("{} in stage {}, with {}", split_text(split), there,
                          input.network[neighbour].name),
              split);
     }

@@ -22,7 +22,8 @@ constexpr Option options[] = {
     {"kv_heads", "", "key and value heads; default heads", "key_heads"},
     {"dropout", "0.1", "after embeddings, attention and feed-forward"},
     {"attention", "",
-     "fused (one kernel) or eager (scores are written and kept); default fused, but eager where all "
+     "fused (one kernel) or eager (scores are written and kept); default fused, but eager where "
+     "all "
      "GPUs are older than fused kernels"},
     {"bias", "yes", "of dense layers: yes or no"},
     {"positions", "learned", "learned or none"},

@@ -133,7 +133,7 @@ class Reasons {
       }
     }
     return fmt::format(
-        "stage {}: {} on {}: {}, {} of the slowest stage's {} for a micro-batch{}", s + 1,
+        "stage {}: {} on {}: {}, {} of the slowest stage's {} for a micro-batch{}", s,
         end - begin == 1 ? fmt::format("block {}", begin)
                          : fmt::format("blocks {}-{}", begin, end - 1),
         join(devices, " and "), join(memories), to_text(Seconds{time(shape, begin, end)}),

@@ -106,5 +106,15 @@ TEST_CASE("attention: what has no compute capability is not too old") {
           ->name == "k80");
 }
 
+TEST_CASE("precision: a warning says where fp16 would be much faster than bf16") {
+  const std::string advice =
+      "v100-sxm2 has no tensor cores for bf16: at most 15.7 TFLOP/s, with "
+      "fp16 125 TFLOP/s";
+  CHECK(step(mixed, gpt, {"--precision", "bf16"}).err.find(advice) != std::string::npos);
+  CHECK(step(mixed, gpt, {"--precision", "fp16"}).err.find("tensor cores") == std::string::npos);
+  CHECK(step("star:2,device=a100-pcie,rate=10GB/s", gpt, {"--precision", "bf16"})
+            .err.find("tensor cores") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace parsim::testing

@@ -114,7 +114,7 @@ TEST_CASE("explain: moving a layer to the next stage is the estimate of that pla
   }
   const Explanation explanation = explain(input, plan, {});
   const LayerReason& reason = explanation.layers[last];
-  CHECK(reason.alternative == "whole in stage 2, with " + network.layers[last + 1].name);
+  CHECK(reason.alternative == "whole in stage 1, with " + network.layers[last + 1].name);
   Plan changed = plan;
   changed.layers[last] = plan.layers[last + 1];
   changed.schedule.stage_of_layer[last] = 1;

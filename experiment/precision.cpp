@@ -1,0 +1,39 @@
+#include "experiment/precision.hpp"
+
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+
+namespace parsim::experiment {
+
+void check_fp8(const Cluster& cluster, Precision precision, const std::string& where) {
+  if (!multiplies_in_fp8(precision)) return;
+  for (const DeviceModel& model : cluster.models) {
+    if (model.kind != DeviceKind::gpu || model.fp8_peak.value > 0) continue;
+    throw InputError(
+        where,
+        fmt::format("'{}' on {}, which does not multiply in FP8", to_text(precision), model.name),
+        "accepted there: fp32, tf32, fp16, bf16; FP8 on GPUs with an fp8 rate in docs/cli.md "
+        "(Ada, Hopper, Blackwell, MI300X)");
+  }
+}
+
+std::vector<std::string> precision_warnings(const Cluster& cluster, Precision precision) {
+  constexpr double much_faster = 2;
+  std::vector<std::string> warnings;
+  for (const DeviceModel& model : cluster.models) {
+    if (model.kind != DeviceKind::gpu) continue;
+    const FlopsPerSecond peak = model.peak_at(precision), fp16 = model.peak_at(Precision::fp16);
+    if (peak.value <= 0) {
+      warnings.push_back(fmt::format("{} has no {} arithmetic: its times are those of fp32",
+                                     model.name, to_text(precision)));
+    }
+    if (precision == Precision::bf16 && fp16.value > much_faster * peak.value) {
+      warnings.push_back(fmt::format("{} has no tensor cores for bf16: at most {}, with fp16 {}",
+                                     model.name, to_text(peak), to_text(fp16)));
+    }
+  }
+  return warnings;
+}
+
+}  // namespace parsim::experiment
