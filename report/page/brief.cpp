@@ -69,6 +69,46 @@ std::vector<const experiment::RunResult*> fitting(const Page& page) {
   return plans;
 }
 
+/// " Of 40 blocks 38 are on a100-sxm4-40, 2 on v100-sxm2.": where a pipeline of whole blocks has
+/// stages on several types of device, each on one; else empty.
+std::string blocks_by_type(const Page& page, Result best) {
+  std::vector<std::pair<std::string, std::int64_t>> types;
+  std::int64_t all = 0;
+  for (const strategies::StageSummary& stage : best.stages) {
+    const Cluster& cluster = page.experiment.cluster;
+    if (!stage.blocks || stage.devices.empty()) return {};
+    const std::string& model = cluster.model(stage.devices.front()).name;
+    for (const DeviceId device : stage.devices) {
+      if (cluster.model(device).name != model) return {};
+    }
+    auto type = std::find_if(types.begin(), types.end(),
+                             [&](const auto& known) { return known.first == model; });
+    if (type == types.end()) type = types.insert(types.end(), {model, 0});
+    for (const Interval& blocks : *stage.blocks) {
+      type->second += blocks.size();
+      all += blocks.size();
+    }
+  }
+  if (types.size() < 2) return {};
+  std::sort(types.begin(), types.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<std::string> words;
+  for (const auto& [model, blocks] : types) {
+    words.push_back(fmt::format("{} {} on {}", blocks, blocks == 1 ? "is" : "are", model));
+  }
+  return fmt::format(" Of {} blocks {}.", all, join(words));
+}
+
+/// What an equal pipeline does otherwise: " (the same stages without ZeRO)".
+std::string same_stages(Result best, Result next) {
+  if (best.stages.size() < 2 || next.stages != best.stages) return {};
+  const std::int64_t zero = next.degrees.zero.value_or(0);
+  const bool otherwise = zero != best.degrees.zero.value_or(0);
+  return fmt::format(" (the same stages{})", !otherwise  ? ""
+                                             : zero == 0 ? " without ZeRO"
+                                                         : fmt::format(" with ZeRO {}", zero));
+}
+
 std::string which(const Page& page, Result best) {
   std::vector<DeviceId> devices;
   for (const strategies::StageSummary& stage : best.stages) {
@@ -76,8 +116,9 @@ std::string which(const Page& page, Result best) {
   }
   std::sort(devices.begin(), devices.end());
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  return fmt::format("{}, on {}. Found by the strategy '{}'.", plan_in_words(best),
-                     device_mix(page.experiment.cluster, devices), best.strategy);
+  return fmt::format("{}, on {}.{} Found by the strategy '{}'.", plan_in_words(best),
+                     device_mix(page.experiment.cluster, devices), blocks_by_type(page, best),
+                     best.strategy);
 }
 
 std::string by_how_much(const Page& page, Result best) {
@@ -89,11 +130,12 @@ std::string by_how_much(const Page& page, Result best) {
   } else {
     Result next = *plans[1];
     const double more = next.step_time / best.step_time - 1;
+    const std::string name = next.strategy + same_stages(best, next);
     others.push_back(std::abs(more) < 5e-4
-                         ? fmt::format("As fast as the next different plan, {}.", next.strategy)
-                         : fmt::format("The step of the next different plan, {}, is {} {} ({}).",
-                                       next.strategy, percent(std::abs(more)),
-                                       more > 0 ? "longer" : "shorter", to_text(next.step_time)));
+                         ? fmt::format("As fast as the next plan, {}.", name)
+                         : fmt::format("The step of the next plan, {}, is {} {} ({}).", name,
+                                       percent(std::abs(more)), more > 0 ? "longer" : "shorter",
+                                       to_text(next.step_time)));
     for (const experiment::RunResult* plan : plans) {
       if (plan->strategy != "data" || plan == plans[0] || plan == plans[1]) continue;
       others.push_back(fmt::format("Plain data parallelism takes {}, {} times as long.",
@@ -172,9 +214,11 @@ std::string what_bounds(const StrategySection& section) {
     return section.parts[static_cast<std::size_t>(which)] / best.step_time;
   };
   const double bubbles = part(StepPart::bubbles), imbalance = part(StepPart::imbalance);
-  if (bubbles >= 0.03) out += fmt::format(" Pipeline bubbles take {} of it.", percent(bubbles));
+  if (bubbles >= 0.03)
+    out += fmt::format(" Pipeline bubbles take {} of the step.", percent(bubbles));
   if (imbalance >= 0.03) {
-    out += fmt::format(" GPUs with less work wait {} of it for the busiest.", percent(imbalance));
+    out += fmt::format(" GPUs with less work wait {} of the step for the busiest.",
+                       percent(imbalance));
   }
   if (best.bottleneck) {
     out += fmt::format(" The busiest link is used {} of the time.",
@@ -198,12 +242,13 @@ std::string with_half_the_memory(const Page& page, Result best) {
   std::string out;
   if (const experiment::DeviceResult* fullest = best.fullest()) {
     const Bytes usable = fullest->headroom.usable(fullest->capacity);
-    out = usable >= fullest->peak()
-              ? fmt::format("The fullest GPU, {}, uses {} of {}; {} are left. ", fullest->name,
-                            to_text(fullest->peak()), to_text(fullest->capacity),
-                            to_text(usable - fullest->peak()))
-              : fmt::format("The fullest GPU, {}, needs {} of {}. ", fullest->name,
-                            to_text(fullest->peak()), to_text(fullest->capacity));
+    out =
+        usable >= fullest->peak()
+            ? fmt::format("The fullest GPU, {}, uses {} of {}; {} are left below the limit of {}. ",
+                          fullest->name, to_text(fullest->peak()), to_text(fullest->capacity),
+                          to_text(usable - fullest->peak()), to_text(usable))
+            : fmt::format("The fullest GPU, {}, needs {} of {}. ", fullest->name,
+                          to_text(fullest->peak()), to_text(fullest->capacity));
   }
   constexpr double half = 0.5;
   for (const StrategySection& section : page.sections) {

@@ -234,6 +234,22 @@ TEST_CASE("page: the answer first, then six questions, the chart, the reasons, p
   CHECK(page.find("<h2>What it costs</h2>") == std::string::npos);  // no prices
 }
 
+TEST_CASE("page: a pipeline over several types of GPU says which blocks are on which") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("page.html");
+  const std::string layout = folder.write(
+      "layout.toml",
+      "micro_batches = 4\nzero = 1\n[[stages]]\nblocks = \"0-4\"\ngroups = "
+      "[[\"n0.gpu0\"], [\"n0.gpu1\"]]\n[[stages]]\nblocks = \"5\"\ngroups = [[\"n1.gpu0\"]]\n");
+  const Finished finished =
+      run({"simulate", "--network", "gpt:layers=6,hidden=64,heads=4,seq_length=32,vocab_size=100",
+           "--cluster", "nodes:2x2,device=v100-sxm2*2+t4*2,intra=12GB/s,inter=1GB/s", "--batch",
+           "8", "--precision", "bf16", "--layout", layout, "--report", path});
+  REQUIRE(finished.exit_code == 0);
+  CHECK(testing::read_text(path).find("Of 6 blocks 5 are on v100-sxm2, 1 is on t4.") !=
+        std::string::npos);
+}
+
 TEST_CASE("page: a memory that every plan exceeds is said first, and what would fit") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path("page.html");
