@@ -201,7 +201,7 @@ void OutputFile::remove_temporary() noexcept {
   temporary_.clear();
 }
 
-/// O_EXCL: neither a file nor a link that somebody put there is written through.
+/// O_EXCL: an existing file or link of that name is never written through.
 int OutputFile::open_temporary() {
   const fs::path folder = fs::path(target_).parent_path();
   // Names of several files in one folder hardly ever meet.
@@ -335,7 +335,7 @@ bool ended_by_lack_of_memory() noexcept {
 void protect_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
-    // The other direction: whoever uses it gets an error, as if it were still closed.
+    // The other direction: using it gives an error, as if it were still closed.
     static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
   }
   std::signal(SIGXFSZ, SIG_IGN);

@@ -72,7 +72,7 @@ std::vector<const experiment::RunResult*> fitting(const Page& page) {
 /// " Of 40 blocks 38 are on a100-sxm4-40, 2 on v100-sxm2.": where a pipeline of whole blocks has
 /// stages on several types of device, each on one; else empty.
 std::string blocks_by_type(const Page& page, Result best) {
-  std::vector<std::pair<std::string, std::int64_t>> types;
+  std::map<std::string, std::int64_t> by_model;
   std::int64_t all = 0;
   for (const strategies::StageSummary& stage : best.stages) {
     const Cluster& cluster = page.experiment.cluster;
@@ -81,17 +81,15 @@ std::string blocks_by_type(const Page& page, Result best) {
     for (const DeviceId device : stage.devices) {
       if (cluster.model(device).name != model) return {};
     }
-    auto type = std::find_if(types.begin(), types.end(),
-                             [&](const auto& known) { return known.first == model; });
-    if (type == types.end()) type = types.insert(types.end(), {model, 0});
     for (const Interval& blocks : *stage.blocks) {
-      type->second += blocks.size();
+      by_model[model] += blocks.size();
       all += blocks.size();
     }
   }
-  if (types.size() < 2) return {};
-  std::sort(types.begin(), types.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (by_model.size() < 2) return {};
+  std::vector<std::pair<std::string, std::int64_t>> types(by_model.begin(), by_model.end());
+  std::stable_sort(types.begin(), types.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> words;
   for (const auto& [model, blocks] : types) {
     words.push_back(fmt::format("{} {} on {}", blocks, blocks == 1 ? "is" : "are", model));
