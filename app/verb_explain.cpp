@@ -17,6 +17,7 @@
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
+#include "report/result_parts.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
 #include "report/waterfall.hpp"
@@ -192,6 +193,7 @@ struct ExplainRow {
   std::vector<PartRow> waterfall{};
   std::vector<ChainRow> chain{};
   std::vector<LayerRow> layers{};
+  std::optional<report::GoodputRow> goodput{};
   std::vector<std::string> notes{};
   report::InputsText inputs{};
 };
@@ -217,6 +219,7 @@ void fields(auto& visit, json::Of<ExplainRow> auto& row) {
         "peak, then what comes on top");
   visit("chain", row.chain, "time that the step waits, by kind");
   visit("layers", row.layers);
+  visit.optional("goodput", row.goodput, "with --checkpoint-write");
   visit("notes", row.notes);
   visit("version", report::version());
   visit("inputs", row.inputs);
@@ -240,6 +243,7 @@ std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                  {},
                  {},
                  {},
+                 report::goodput_row(run.result),
                  plan.notes,
                  {report::inputs_json(experiment)}};
   for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -330,6 +334,9 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   document.tables = {report::waterfall_table(parts, run.result.step_time),
                      table_of_chain(shares, run.result.step_time),
                      table_of_layers(experiment, planned.plan, explanation)};
+  if (auto goodput = report::goodput_table({run.result})) {
+    document.tables.push_back(std::move(*goodput));
+  }
   document.head.push_back(fmt::format(
       "{}: step {:.4g} ms {} (90 %: {:.4g} to {:.4g}), {:.4g} ms estimated", planned.plan.strategy,
       run.result.step_time.count() * 1e3,

@@ -32,11 +32,14 @@ struct Provenance {
   friend bool operator==(const Provenance&, const Provenance&) = default;
 };
 
-/// What a device or a machine costs and draws; nothing where it is not known.
+/// What a device or a machine costs and draws, and how often it fails; nothing where it is not
+/// known.
 struct Upkeep {
   std::optional<MoneyPerHour> price{};
   std::optional<Watts> power{};  ///< of a device: while a kernel runs; of a machine: the most
   std::optional<Watts> idle_power{};
+  /// Mean time between failures that stop a job. Of a machine: of what is not one of its devices.
+  std::optional<Seconds> mtbf{};
   friend bool operator==(const Upkeep&, const Upkeep&) = default;
 
   /// Of a device without kernels: `idle_power`, or else a fifth of `power` (guessed).

@@ -69,9 +69,16 @@ Vocabulary flops_units() {
 }
 
 Vocabulary time_units() {
-  return {{{"s", 1.0}, {"ms", 1e-3}, {"us", 1e-6}, {"µs", 1e-6}, {"ns", 1e-9}, {"ps", 1e-12}},
+  return {{{"s", 1.0},
+           {"ms", 1e-3},
+           {"us", 1e-6},
+           {"µs", 1e-6},
+           {"ns", 1e-9},
+           {"ps", 1e-12},
+           {"min", 60.0},
+           {"h", 3600.0}},
           "'1.5 us' or '936 ns'",
-          "s, ms, us, µs, ns, ps"};
+          "s, ms, us, µs, ns, ps, min, h"};
 }
 
 std::string_view trim(std::string_view text) {

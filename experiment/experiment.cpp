@@ -289,6 +289,7 @@ Experiment::Experiment(const Request& asked)
     if (layout) check_layout_batch();
   }
   check_objective(request.objective, cluster);
+  check_failures(request.failures, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
   for (std::string& warning : precision_warnings(cluster, request.precision)) {
     warnings.push_back(std::move(warning));

@@ -243,6 +243,18 @@ constexpr Option table[] = {
      "profile's, or none)",
      "interference", recorded(member<&Request::interference>, interference_known),
      {.repeats = true}},
+    {"--mtbf", "TIME", variation, "compare simulate explain",
+     "mean time between failures of one GPU that stop the job, as in 50000h, unless the cluster "
+     "file says it; with --checkpoint-write",
+     "mtbf", member<&Request::failures, &FailureOptions::mtbf>},
+    {"--checkpoint-write", "TIME|RATE", variation, "compare simulate explain",
+     "also show the best interval between checkpoints and the share of the time that trains; a "
+     "checkpoint stops the training that long, or as long as storage of this rate takes, as in "
+     "20GB/s",
+     "checkpoint_write", member<&Request::failures, &FailureOptions::write>},
+    {"--restart", "TIME", variation, "compare simulate explain",
+     "with --checkpoint-write: from a failure to the next step, loading included (default: 10min)",
+     "restart_s", member<&Request::failures, &FailureOptions::restart>},
 
     {"--hw", "", hardware, "compare simulate validate",
      "also run the plans on this machine and compare",

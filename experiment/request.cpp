@@ -138,6 +138,12 @@ void check_combinations(const Request& request) {
   if (request.given.contains("--runs") && request.jitter <= 0) {
     throw InputError("--runs", "unused without --jitter", "accepted: together with --jitter");
   }
+  for (const std::string_view flag : {"--mtbf", "--restart"}) {
+    if (request.given.contains(flag) && request.failures.write.empty()) {
+      throw InputError(flag, "unused without --checkpoint-write",
+                       "accepted: together with --checkpoint-write");
+    }
+  }
   if (!request.server.empty() && request.sync != Sync::Kind::server) {
     throw InputError("--server", "unused without a parameter server",
                      "accepted: together with --sync ps");

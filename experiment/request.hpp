@@ -16,6 +16,7 @@
 #include "core/plan.hpp"
 #include "core/profile.hpp"
 #include "experiment/calibration.hpp"
+#include "experiment/failures.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
 #include "experiment/perturbation.hpp"
@@ -70,7 +71,8 @@ struct Request : strategies::StrategyOptions {
   std::int64_t runs = 20;                 ///< with jitter
   std::vector<std::string> stragglers;    ///< "gpu3=1.5", "link3=2@2ms-5ms"
   std::vector<std::string> interference;  ///< "tensor/communication=1.2"
-  bool hardware = false;                  ///< --hw
+  FailureOptions failures;
+  bool hardware = false;  ///< --hw
   HardwareOptions hw;
   CollectiveOptions collective;
   ValidationOptions validation;

@@ -236,6 +236,12 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   result.simulated_operations = result.operations - run.timeline.merged_operations;
   result.devices = device_results(experiment, plan, run);
   result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time);
+  if (const FailureOptions& failures = experiment.request.failures; !failures.write.empty()) {
+    result.goodput = goodput_of(
+        failure_rates(failures, experiment.cluster, compute_times(result.devices),
+                      checkpoint_bytes(experiment.network, plan.precision, plan.optimizer)),
+        result.step_time);
+  }
   run.hop_use = link_use(experiment.cluster, run.timeline, options.slowdowns);
   result.bottleneck = busiest_link(experiment.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);

@@ -75,6 +75,7 @@ struct RunResult {
   std::vector<strategies::StageSummary> stages;
   std::string plan_id;             ///< equal for equal plans
   std::string same_plan_as;        ///< an earlier row with an equal plan; "" if there is none
+  std::optional<Goodput> goodput;  ///< with --checkpoint-write
   std::optional<Spread> jittered;  ///< the step with kernel times that vary, with --jitter
   std::optional<Spread> measured;  ///< the step on real hardware, with --hw
   std::string measured_note;       ///< why there is none

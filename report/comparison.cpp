@@ -122,6 +122,7 @@ Document report_comparison(const experiment::Experiment& experiment,
   if (auto jitter = jitter_table(experiment, results)) {
     document.tables.push_back(std::move(*jitter));
   }
+  if (auto goodput = goodput_table(results)) document.tables.push_back(std::move(*goodput));
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   const auto note = [&](std::string line) {
     if (!line.empty()) document.notes.push_back(std::move(line));

@@ -22,6 +22,30 @@ void fields(auto& visit, json::Of<SpreadRow> auto& row) {
   visit("samples", row.spread.samples, from_one);
 }
 
+struct GoodputRow {
+  experiment::Goodput goodput{};
+  double samples_per_second = 0;
+};
+void fields(auto& visit, json::Of<GoodputRow> auto& row) {
+  const experiment::Goodput& goodput = row.goodput;
+  visit("share", goodput.share,
+        "of the time that trains; closed form of Daly 2006, eq. 20, not simulated");
+  visit("throughput_samples_per_s", row.samples_per_second, "with failures");
+  visit("mtbf_s", goodput.rates.mtbf, "mean time between failures of the whole job");
+  visit("checkpoint_write_s", goodput.rates.write);
+  visit("restart_s", goodput.rates.restart);
+  visit("young_interval_s", goodput.young, "between checkpoints, Young 1974");
+  visit("daly_interval_s", goodput.daly, "between checkpoints, Daly 2006, eq. 37");
+  visit("steps_between_checkpoints", goodput.steps_between,
+        Rule(from_one, "Daly's interval in whole steps"));
+  visit("checkpoint_interval_s", goodput.interval, "of that many steps");
+}
+/// Nothing where failures were not asked for.
+[[nodiscard]] inline std::optional<GoodputRow> goodput_row(const experiment::RunResult& result) {
+  if (!result.goodput) return std::nullopt;
+  return GoodputRow{*result.goodput, result.samples_per_second * result.goodput->share};
+}
+
 struct MemoryRow {
   lowering::MemoryUse memory{};
 };

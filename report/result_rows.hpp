@@ -99,6 +99,7 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   std::optional<SpreadRow> jittered;
   if (result.jittered) jittered = {*result.jittered};
   visit.optional("jittered", jittered, "with --jitter");
+  visit.optional("goodput", goodput_row(result), "with --checkpoint-write");
   visit("notes", made ? result.notes : std::vector<std::string>{});
   visit("error", made ? std::nullopt : std::optional(result.error), "why there is no plan");
   visit("calibrated_by", row.calibrated_by, "rows of --calibrate-with that apply to the run");

@@ -215,7 +215,7 @@ void add_upkeep(Columns& columns, strategies::Objective objective) {
   });
 }
 
-void add_for_programs(Columns& columns) {
+void add_for_programs(Columns& columns, const std::vector<experiment::RunResult>& results) {
   columns.numbers_for_programs("probability_fastest", [](R r) {
     return r.probability_fastest ? exact(*r.probability_fastest) : std::string();
   });
@@ -259,6 +259,16 @@ void add_for_programs(Columns& columns) {
                                  : value.dump();
     });
   }
+  if (std::any_of(results.begin(), results.end(), [](R r) { return r.goodput.has_value(); })) {
+    const auto of_goodput = [&](const std::string& key, auto of) {
+      columns.numbers_for_programs(key,
+                                   [of](R r) { return r.goodput ? exact(of(r)) : std::string(); });
+    };
+    of_goodput("goodput", [](R r) { return r.goodput->share; });
+    of_goodput("goodput_samples_per_s",
+               [](R r) { return r.goodput->share * r.samples_per_second; });
+    of_goodput("checkpoint_interval_s", [](R r) { return r.goodput->interval.count(); });
+  }
   columns.for_programs("plan_id", [](R r) { return r.plan_id; });
   columns.for_programs("same_plan_as", [](R r) { return r.same_plan_as; });
   columns.for_programs("error", [](R r) { return r.error; });
@@ -293,7 +303,7 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool whole
   columns.numbers("peak memory", "peak_memory_bytes", "B", peak, peak_memory);
   columns.words("busiest link", false, link, link_text);
   add_upkeep(columns, objective);
-  add_for_programs(columns);
+  add_for_programs(columns, results);
   return columns.take();
 }
 

@@ -85,6 +85,7 @@ Document report_simulation(const experiment::Experiment& experiment,
   document.head.insert(document.head.begin(), question_line(experiment));
   document.tables = {result_table({result}, true), device_table(result)};
   if (auto table = jitter_table(experiment, {result})) document.tables.push_back(std::move(*table));
+  if (auto table = goodput_table({result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed comm. and idle of a strategy are means over the GPUs",
                     result.checks};
   if (!result.fits()) document.notes.push_back("memory: " + experiment::memory_verdict(result));

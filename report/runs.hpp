@@ -37,6 +37,9 @@ namespace parsim::report {
 [[nodiscard]] std::optional<Table> jitter_table(const experiment::Experiment& experiment,
                                                 const std::vector<experiment::RunResult>& results);
 
+/// What failures cost, one row per strategy; nothing without --checkpoint-write.
+[[nodiscard]] std::optional<Table> goodput_table(const std::vector<experiment::RunResult>& results);
+
 /// The first table in LaTeX, for a paper; needs booktabs. `results`: those of the rows.
 [[nodiscard]] std::string latex_table(const Document& document,
                                       const std::vector<experiment::RunResult>& results);

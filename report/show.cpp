@@ -77,6 +77,7 @@ void fields(auto& visit, json::Of<ShownDevice> auto& row) {
   visit("price_per_hour", number(row.device.upkeep.price), "null: not known, or its machine's");
   visit("power_w", number(row.device.upkeep.power), "while kernels run");
   visit("idle_power_w", number(row.device.upkeep.idle()), "a fifth of power_w unless given");
+  visit("mtbf_s", row.device.upkeep.mtbf, "mean time between failures; null: not known");
   std::vector<ProvenanceRow> sources;
   for (const Provenance& one : row.model.provenance) sources.push_back({one});
   visit("sources", sources);

@@ -348,13 +348,13 @@ class FileReader {
                        "accepted: devices = \"pattern\" or links = \"pattern\"");
     }
     for (const std::string_view wrong :
-         of_devices
-             ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
-             : std::vector<std::string_view>{"model", "memory", "price", "power", "idle_power"}) {
+         of_devices ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
+                    : std::vector<std::string_view>{"model", "memory", "price", "power",
+                                                    "idle_power", "mtbf"}) {
       if (fields.find(wrong) == nullptr) continue;
       throw InputError(fields.where(wrong),
                        fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
-                       of_devices ? "accepted: model, memory, price, power, idle_power"
+                       of_devices ? "accepted: model, memory, price, power, idle_power, mtbf"
                                   : "accepted: rate, latency, label, source");
     }
     of_devices ? override_devices(fields) : override_links(fields);

@@ -21,6 +21,7 @@ constexpr json::Limits multiprocessors{0, 1'000'000};
 Key price_key() { return key<QuantityText>("price", "'2.5 /h', or bought: '30k / 4 years'"); }
 Key power_key() { return key<QuantityText>("power", "while kernels run"); }
 Key idle_power_key() { return key<QuantityText>("idle_power", "absent: a fifth of power"); }
+Key mtbf_key() { return key<QuantityText>("mtbf", "mean time between failures: '50000 h'"); }
 
 }  // namespace
 
@@ -31,7 +32,7 @@ const Keys& number_source_keys() {
       made.keys.push_back(key<Text>(name));
     }
     made.keys.push_back(key<Text>("memory"));
-    for (const std::string_view name : {"memory_rate", "price", "power", "idle_power"}) {
+    for (const std::string_view name : {"memory_rate", "price", "power", "idle_power", "mtbf"}) {
       made.keys.push_back(key<Text>(name));
     }
     return made;
@@ -49,7 +50,7 @@ const Keys& device_type_keys() {
     }
     for (const Key& one :
          {key<QuantityText>("memory"), key<QuantityText>("memory_rate"), price_key(), power_key(),
-          idle_power_key(), key<Label>("label"), key<Text>("source"),
+          idle_power_key(), mtbf_key(), key<Label>("label"), key<Text>("source"),
           key<TableOf<number_source_keys>>("sources", "label: source")}) {
       made.keys.push_back(one);
     }
@@ -61,7 +62,7 @@ const Keys& device_type_keys() {
 const Keys& node_device_keys() {
   static const Keys keys{{key<Text>("name"), required<Text>("model"),
                           key<std::int64_t>("count", device_count), key<QuantityText>("memory"),
-                          price_key(), power_key(), idle_power_key()}};
+                          price_key(), power_key(), idle_power_key(), mtbf_key()}};
   return keys;
 }
 
@@ -83,6 +84,7 @@ const Keys& node_keys() {
                           key<std::vector<TableOf<node_device_keys>>>("devices"),
                           key<QuantityText>("price", "of the machine, in place of its devices'"),
                           key<QuantityText>("power", "of the machine, its devices included"),
+                          key<QuantityText>("mtbf", "of the machine without its devices"),
                           key<Texts>("switches"), key<std::vector<TableOf<link_keys>>>("links")}};
   return keys;
 }
@@ -90,7 +92,7 @@ const Keys& node_keys() {
 const Keys& override_keys() {
   static const Keys keys{
       {key<Text>("devices"), key<Text>("links"), key<Text>("model"), key<QuantityText>("memory"),
-       price_key(), power_key(), idle_power_key(), key<QuantityText>("rate"),
+       price_key(), power_key(), idle_power_key(), mtbf_key(), key<QuantityText>("rate"),
        key<QuantityText>("latency"), key<Label>("label"), key<Text>("source")},
       {{{"devices"}, {"links"}}}};
   return keys;

@@ -61,6 +61,13 @@ Upkeep read_upkeep(const Fields& fields, Upkeep known) {
   read("price", known.price, parse_price);
   read("power", known.power, parse_power);
   read("idle_power", known.idle_power, parse_power);
+  if (fields.find("mtbf") != nullptr) {
+    const std::string where = fields.where("mtbf");
+    known.mtbf = parse_seconds(fields.text("mtbf"), where);
+    if (*known.mtbf <= Seconds{}) {
+      throw InputError(where, "the number is 0", "accepted: a positive number");
+    }
+  }
   if (known.idle_power && known.power && *known.idle_power > *known.power) {
     throw InputError(
         fields.where("idle_power"),

@@ -189,6 +189,7 @@ std::string render_page(const Page& page) {
   }
   out += "<h2>All numbers</h2>\n" + html_table(page.document.tables.front(), true);
   if (const auto jitter = jitter_table(experiment, results)) out += html_table(*jitter, true);
+  if (const auto goodput = goodput_table(results)) out += html_table(*goodput, true);
   if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
   out += "<h2>How sure, and on what data</h2>\n" + list_of(general_notes(page), "notes");
   out += std::string("<h2>What the words mean</h2>\n") + std::string(meanings);

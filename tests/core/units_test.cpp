@@ -31,6 +31,8 @@ TEST_CASE("units: decimal and binary prefixes, with and without a space") {
   CHECK(parse_flops_rate("10.6 TFLOP/s", "") == FlopsPerSecond{10.6e12});
   CHECK(parse_flops_rate("1 PFLOP/s", "") == FlopsPerSecond{1e15});
   CHECK(parse_seconds("2 s", "") == Seconds{2});
+  CHECK(parse_seconds("1.5 min", "") == Seconds{90});
+  CHECK(parse_seconds("50000h", "") == Seconds{1.8e8});
   CHECK(parse_seconds("936 ns", "") == Seconds{936 * 1e-9});
   CHECK(parse_seconds("1.5us", "") == Seconds{1.5 * 1e-6});
   CHECK(parse_seconds("1.5 µs", "") == Seconds{1.5 * 1e-6});
@@ -74,7 +76,7 @@ TEST_CASE("units: an unknown unit is refused with the nearest known one") {
         "Gi, Ti; did you mean 'kB'?");
   CHECK(unit_refusal(parse_seconds, "3 fortnights") ==
         "box.toml:3:rate: '3 fortnights' has the unknown unit 'fortnights'; accepted: s, ms, us, "
-        "µs, ns, ps");
+        "µs, ns, ps, min, h");
   // Bits are for rates alone: a memory of "8 Gb" would be a guess.
   CHECK(unit_refusal(parse_bytes, "8 Gbit").find("unknown unit 'Gbit'") != std::string::npos);
   CHECK(unit_refusal(parse_bytes, "8 GB/s").find("did you mean 'GB'?") != std::string::npos);

@@ -64,6 +64,8 @@ OUTPUTS = [
     ('plan', 0, ['plan', *SMALL, '--strategy', 'pipeline', '-o', 'pipeline.json', '--json']),
     ('simulate', 0, ['simulate', *SMALL, '--plan', 'plan.json', '--jitter', '5%', '--straggler',
                      'gpu0=2', '--json']),
+    *[(verb, 0, [verb, *SMALL, '--strategy', 'data', '--mtbf', '50000h', '--checkpoint-write', '1GB/s',
+                 '--json']) for verb in ('simulate', 'compare', 'explain')],
     ('explain', 0, ['explain', *SMALL, '--strategy', 'data', '--json']),
     ('collective', 0, ['collective', 'all-reduce', '--cluster', STAR, '--sizes', '1KiB..1MiB',
                        '--json']),

@@ -89,7 +89,7 @@ std::map<std::string, std::string> expected() {
        "gpu5, gpu6, gpu7, with * for any characters"},
       {"override_of_wrong_key.toml",
        ":5:overrides.rate: devices have no 'rate'; accepted: model, memory, price, power, "
-       "idle_power"},
+       "idle_power, mtbf"},
       {"override_without_target.toml",
        ":3:overrides: an override needs either 'devices' or 'links'; accepted: devices = "
        "\"pattern\" or links = \"pattern\""},
