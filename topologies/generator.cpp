@@ -177,6 +177,30 @@ Provenance GeneratorCall::provenance(std::string_view key) const {
                          : fmt::format("default of {}: {}={}", generator_.name, key, given->text)};
 }
 
+std::vector<const DeviceModel*> GeneratorCall::devices_of_machines(std::int64_t machines,
+                                                                   std::int64_t each) const {
+  const std::int64_t given = devices_given();
+  if (given == 0 || given == machines * each) return devices(machines * each);
+  if (given != each) {
+    throw InputError(where("device"), fmt::format("the counts add up to {}", given),
+                     fmt::format("accepted: counts that add up to {} (the devices of one machine) "
+                                 "or to {} (of all machines)",
+                                 each, machines * each));
+  }
+  const std::vector<const DeviceModel*> one = devices(each);
+  std::vector<const DeviceModel*> all;
+  for (std::int64_t i = 0; i < machines; ++i) all.insert(all.end(), one.begin(), one.end());
+  return all;
+}
+
+double GeneratorCall::factor(std::string_view key, double least, double most) const {
+  const std::string& text = options_.value(key);
+  const auto number = to_number<double>(text);
+  if (number && *number >= least && *number <= most) return *number;
+  throw InputError(where(key), fmt::format("'{}'", text),
+                   fmt::format("accepted: a number from {:g} to {:g}", least, most));
+}
+
 std::vector<Option> with_common_options(std::vector<Option> own) {
   own.insert(own.begin(), {"device", "", "one type, or a mix as in p100-sxm2*4+v100-sxm2*4"});
   own.push_back({"cpu", "", "adds a CPU of that type"});

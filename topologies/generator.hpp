@@ -60,6 +60,8 @@ class GeneratorCall {
                                      std::int64_t most) const {
     return options_.integer(key, least, most);
   }
+  /// The same of a number that need not be whole.
+  [[nodiscard]] double factor(std::string_view key, double least, double most) const;
   /// Numbers between `least` and `most`, "1+1+4" = {1, 1, 4}.
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key, std::int64_t least,
                                                    std::int64_t most) const;
@@ -73,6 +75,9 @@ class GeneratorCall {
 
   /// The models of `device=`: one name for all, or "a*4+b*4" with counts that sum to `count`.
   [[nodiscard]] std::vector<const DeviceModel*> devices(std::int64_t count) const;
+  /// The models of machines of `each` devices, in order: the mix is of one machine, or of all.
+  [[nodiscard]] std::vector<const DeviceModel*> devices_of_machines(std::int64_t machines,
+                                                                    std::int64_t each) const;
   /// The sum of the counts of `device=`; 0 if it is one name for all.
   [[nodiscard]] std::int64_t devices_given() const;
 
@@ -114,7 +119,9 @@ void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::stri
 [[nodiscard]] Cluster build_dragonfly(const GeneratorCall& call);
 [[nodiscard]] Cluster build_fat_tree(const GeneratorCall& call);
 [[nodiscard]] Cluster build_nodes(const GeneratorCall& call);
+[[nodiscard]] Cluster build_nvl72(const GeneratorCall& call);
 [[nodiscard]] Cluster build_pcie_tree(const GeneratorCall& call);
+[[nodiscard]] Cluster build_rail(const GeneratorCall& call);
 [[nodiscard]] Cluster build_star(const GeneratorCall& call);
 [[nodiscard]] Cluster build_torus(const GeneratorCall& call);
 

@@ -7,6 +7,21 @@ namespace {
 constexpr std::string_view kind_meaning =
     "as nvlink4 or infiniband: the rate is its data sheet's, and its measured share counts";
 
+std::vector<Option> rail_options(std::string_view intra, std::string_view inter,
+                                 std::string_view unit, std::string_view within,
+                                 std::string_view between) {
+  return {
+      {"intra", intra, "each GPU's port into its machine's switch"},
+      {"inter", inter, "each network card"},
+      {"unit", unit, "machines on the same leaf switches, at most"},
+      {"oversubscription", "1", "of a leaf: what its cards send over what goes up to its spine"},
+      {"latency", "1us", "of each link"},
+      {"intra-latency", "", "inside, if it differs"},
+      {"inter-latency", "", "outside, if it differs"},
+      {"intra-kind", within, kind_meaning},
+      {"inter-kind", between, kind_meaning}};
+}
+
 }  // namespace
 
 const std::vector<Generator>& generators() {
@@ -27,6 +42,21 @@ const std::vector<Generator>& generators() {
                             {"intra-kind", "", kind_meaning},
                             {"inter-kind", "", kind_meaning}}),
        build_nodes},
+      {"rail", "NxM",
+       "N machines of M GPUs with a network card each: card i is linked to leaf switch i of its "
+       "unit, the leaves i of all units to spine i (rail-optimised)",
+       with_common_options(rail_options("120GB/s", "12GB/s", "32", "", "")), build_rail},
+      {"nvl72", "N",
+       "N racks of 72 GPUs on NVLink switches, with a network card each, on rails as with 'rail'",
+       [] {
+         std::vector<Option> options =
+             rail_options("900GB/s", "50GB/s", "32", "nvlink5", "infiniband");
+         options.insert(options.begin(), {"device", "gb200", "one type, or a mix"});
+         options.push_back({"cpu", "", "adds a CPU of that type"});
+         options.push_back({"cpu-rate", "12GB/s", "its link"});
+         return options;
+       }(),
+       build_nvl72},
       {"nvswitch", "N", "one machine of N devices on an NVSwitch",
        with_common_options({{"rate", "120GB/s", "each device's NVLinks together"},
                             {"latency", "1us", "of each cable"},

@@ -17,29 +17,12 @@ Seconds latency_of(const GeneratorCall& call, std::string_view key) {
   return call.latency_or(key, call.latency("latency"));
 }
 
-/// The models of all devices in order: the mix is of one machine, or of all of them.
-std::vector<const DeviceModel*> all_devices(const GeneratorCall& call, std::int64_t machines,
-                                            std::int64_t each) {
-  const std::int64_t given = call.devices_given();
-  if (given == 0 || given == machines * each) return call.devices(machines * each);
-  if (given != each) {
-    throw InputError(call.where("device"), fmt::format("the counts add up to {}", given),
-                     fmt::format("accepted: counts that add up to {} (the devices of one machine) "
-                                 "or to {} (of all machines)",
-                                 each, machines * each));
-  }
-  const std::vector<const DeviceModel*> one = call.devices(each);
-  std::vector<const DeviceModel*> all;
-  for (std::int64_t i = 0; i < machines; ++i) all.insert(all.end(), one.begin(), one.end());
-  return all;
-}
-
 }  // namespace
 
 Cluster build_nodes(const GeneratorCall& call) {
   const std::vector<std::int64_t> sizes = call.shape(2, 2);
   const std::int64_t machines = sizes[0], each = sizes[1];
-  const std::vector<const DeviceModel*> models = all_devices(call, machines, each);
+  const std::vector<const DeviceModel*> models = call.devices_of_machines(machines, each);
   MachineShape shape{.models = {},
                      .intra = call.rate("intra"),
                      .inter = call.rate("inter"),

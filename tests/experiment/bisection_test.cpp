@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/notation.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -17,6 +18,16 @@ TEST_CASE("bisection: half the devices of a star, each with its own link") {
   // 2 of 4 (and 2 of 5: the odd one stands on the other side) send 10 GB/s each.
   CHECK(bisection_rate(star_of(4, "10 GB/s", "1 us")) == BytesPerSecond{20e9});
   CHECK(bisection_rate(star_of(5, "10 GB/s", "1 us")) == BytesPerSecond{20e9});
+}
+
+TEST_CASE("bisection: of rails, all cards of a unit over the oversubscription") {
+  // 2 machines of 4 cards of 50 GB/s a unit: 400 GB/s, or a quarter of that.
+  const std::string rails = "rail:4x4,device=t4,intra=400GB/s,inter=50GB/s,unit=2";
+  const auto rate = [](const std::string& call) {
+    return bisection_rate(topologies::load_cluster(call, "test"))->value;
+  };
+  CHECK(rate(rails) == doctest::Approx(400e9));
+  CHECK(rate(rails + ",oversubscription=4") == doctest::Approx(100e9));
 }
 
 TEST_CASE("bisection: nothing to cut with a single device") {

@@ -27,6 +27,38 @@ TEST_CASE("collective: bytes received, by hand for four devices and 1600 bytes")
   CHECK(received(CollectiveKind::all_to_all) == 4 * 3 * 400);
 }
 
+TEST_CASE("collective: on rails, by hand and with both engines") {
+  // 4 machines of 8 GPUs, 50 GB/s a card, in 2 units; 1 GiB, 1 us a link, at most 8 links.
+  //
+  // all-gather   8 rings, one on each rail: 31/32 GiB over 400 GB/s, or with oversubscription 4
+  //              over 8 uplinks of 2 * 50 / 4 = 25 GB/s; 31 steps of 8 us
+  // all-to-all   out of a machine 8 * 24/32 GiB over 400 GB/s, after 6 us; or out of a unit
+  //              16 * 16/32 GiB over 200 GB/s, after 8 us
+  const std::string rails = "rail:4x8,device=t4,intra=400GB/s,inter=50GB/s,unit=2,latency=1us";
+  const Bytes payload{std::int64_t{1} << 30};
+  const auto bytes = static_cast<double>(payload.value);
+  const auto time = [&](const std::string& call, CollectiveKind kind, sim::Engine engine) {
+    const Cluster cluster = topologies::load_cluster(call, "test");
+    const auto cost = sim::make_constant_efficiency(cluster);
+    const auto executor = sim::make_simulator(cluster, *cost, {.engine = engine});
+    const std::vector<DeviceId> group = devices_of(cluster, DeviceKind::gpu);
+    return makespan(executor->run(collective_dag(kind, group, payload))).count();
+  };
+  for (const sim::Engine engine : {sim::Engine::simgrid, sim::Engine::fast}) {
+    const auto gathered = [&](const std::string& call) {
+      return time(call, CollectiveKind::all_gather, engine);
+    };
+    const auto exchanged = [&](const std::string& call) {
+      return time(call, CollectiveKind::all_to_all, engine);
+    };
+    const std::string narrow = rails + ",oversubscription=4";
+    CHECK(gathered(rails) == doctest::Approx(bytes * 31 / 32 / 400e9 + 31 * 8e-6).epsilon(1e-8));
+    CHECK(gathered(narrow) == doctest::Approx(bytes * 31 / 32 / 200e9 + 31 * 8e-6).epsilon(1e-8));
+    CHECK(exchanged(rails) == doctest::Approx(bytes * 6 / 400e9 + 6e-6).epsilon(1e-8));
+    CHECK(exchanged(narrow) == doctest::Approx(bytes * 8 / 200e9 + 8e-6).epsilon(1e-8));
+  }
+}
+
 TEST_CASE("collective: messages to the next go both ways of every link at once") {
   // 100 MB over 25 GB/s, in each direction: 4 ms, and the route's 2 us.
   const Cluster cluster =

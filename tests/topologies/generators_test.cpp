@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/link_kind.hpp"
 #include "core/routes.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
@@ -96,6 +97,81 @@ TEST_CASE("nodes: device i leaves by card i·nics/M, and there is a ring for eac
     }
   }
   CHECK(outside.size() == 16);  // 2 machines x 4 cards x 2 directions
+}
+
+constexpr std::string_view rails =
+    "rail:4x8,device=t4,intra=400GB/s,inter=50GB/s,intra-latency=1us,inter-latency=2us,unit=2,"
+    "oversubscription=4";
+
+TEST_CASE("rail: within a unit by a leaf, between units by a spine, on the destination's rail") {
+  const Cluster cluster = make(std::string(rails));
+  // Of each GPU three links; of each of 2 units 8 uplinks of 2 * 50 / 4 GB/s.
+  CHECK(cluster.links.size() == 32 * 3 + 2 * 8);
+  CHECK(way(cluster, 0, 7) == Way{2, 2.0, 400e9});
+  // GPU, switch, card, leaf, card, switch, GPU: 1 + 1 + 2 + 2 + 1 + 1 us; with a spine 4 us more.
+  CHECK(way(cluster, 0, 8) == Way{6, 8.0, 50e9});
+  CHECK(way(cluster, 0, 15) == Way{6, 8.0, 50e9});
+  CHECK(way(cluster, 0, 16) == Way{8, 12.0, 25e9});
+  CHECK(way(cluster, 0, 31) == Way{8, 12.0, 25e9});
+  Routes routes(cluster);
+  for (std::int32_t from = 0; from < 32; ++from) {
+    for (std::int32_t to = 0; to < 32; ++to) {
+      if (from / 8 == to / 8) continue;
+      const std::string card = "nic" + std::to_string(to % 8);
+      const Route& route = routes.between(DeviceId{from}, DeviceId{to});
+      CHECK(cluster[route.hops[1].link].name.ends_with(card));
+      CHECK(cluster[route.hops[route.hops.size() - 2].link].name.ends_with(card));
+    }
+  }
+}
+
+TEST_CASE("rail: a ring for each rail, each on cards, leaves and spines of its own") {
+  const Cluster cluster = make(std::string(rails));
+  const std::vector<Ring> rings = rings_of(cluster);
+  REQUIRE(rings.size() == 8);
+  std::set<std::size_t> taken;  // directed links outside the machines
+  for (const Ring& ring : rings) {
+    CHECK(slowest(ring) == 25e9);
+    for (const Route& route : ring.hops) {
+      for (const Hop& hop : route.hops) {
+        if (cluster[hop.link].rate.value > 50e9) continue;
+        CHECK(taken.insert(hop.index()).second);
+      }
+    }
+  }
+}
+
+TEST_CASE("rail: GPUs of one rail meet at its leaf, and one unit needs no spine") {
+  const Cluster cluster = make("rail:4x8,device=t4,intra=400GB/s,inter=50GB/s");
+  CHECK(cluster.links.size() == 32 * 3);
+  Routes routes(cluster);
+  const std::vector<DeviceId> rail{DeviceId{3}, DeviceId{11}, DeviceId{19}, DeviceId{27}};
+  for (const Ring& ring : edge_disjoint_rings(cluster, routes, rail)) {
+    for (const Route& route : ring.hops) {
+      REQUIRE(route.hops.size() == 6);
+      CHECK(cluster[route.hops[2].link].name.ends_with("nic3-leaf3"));
+    }
+  }
+  CHECK(make("rail:1x8,device=t4").links.size() == 8);
+}
+
+TEST_CASE("nvl72: a rack is one NVLink domain, racks are joined by 72 rails") {
+  const Cluster racks = make("nvl72:3,unit=2,latency=1us,oversubscription=2");
+  CHECK(devices_of(racks, DeviceKind::gpu).size() == 216);
+  CHECK(racks.nodes.size() == 3);
+  CHECK(racks.model(DeviceId{0}).name == "gb200");
+  // Shares of 900 GB/s of NVLink 5 and of 50 GB/s of InfiniBand.
+  const double nvlink = 900e9 * link_numbers(LinkKind::nvlink5).efficiency;
+  const double infiniband = 50e9 * link_numbers(LinkKind::infiniband).efficiency;
+  CHECK(way(racks, 0, 71) == Way{2, 2.0, nvlink});
+  CHECK(way(racks, 0, 72 + 5) == Way{6, 6.0, infiniband});
+  CHECK(way(racks, 0, 144 + 5) == Way{8, 8.0, infiniband});
+  CHECK(rings_of(racks).size() == 72);
+  CHECK(make("nvl72:1").links.size() == 72);
+  CHECK(testing::refusal_of([] { (void)make("nvl72:1000"); }) ==
+        "--cluster: 1000 racks; accepted: at most 910 racks");
+  CHECK(testing::refusal_of([] { (void)make("rail:2x2,device=t4,oversubscription=0.5"); }) ==
+        "--cluster:oversubscription: '0.5'; accepted: a number from 1 to 64");
 }
 
 TEST_CASE("nodes: a mix is of one machine or of all of them") {

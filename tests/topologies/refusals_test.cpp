@@ -126,7 +126,8 @@ std::map<std::string, std::string> expected() {
        ":7:nodes.links.b: 'pci' matches no name; accepted: gpu0, gpu1, pcie, with * for any "
        "characters; did you mean 'pcie'?"},
       {"unknown_generator.toml",
-       ":1:generator: unknown generator 'sta'; accepted: star, nodes, nvswitch, cube-mesh, "
+       ":1:generator: unknown generator 'sta'; accepted: star, nodes, rail, nvl72, nvswitch, "
+       "cube-mesh, "
        "pcie-tree, ring, torus, fat-tree, dragonfly; did you mean 'star'?"},
       {"unknown_label.toml",
        ":11:nodes.links.label: unknown label 'measurd'; accepted: measured, data sheet, guessed; "
