@@ -22,7 +22,8 @@ constexpr std::string_view command_line = "command line";  ///< the place of mes
 
 /// What works on one plan refuses a second strategy in its own words.
 bool repeats(const Verb& verb, const experiment::Option& option) {
-  const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain";
+  const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain" ||
+                        verb.name == "import";
   return option.rules.repeats && !(one_plan && option.flag == "--strategy");
 }
 

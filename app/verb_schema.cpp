@@ -32,7 +32,7 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 18> listed_schemas{
+constexpr std::array<ListedSchema, 19> listed_schemas{
     {{"buy", report::buy_schema},
      {"calibrate", calibrate_schema},
      {"cluster-file", topologies::cluster_schema},
@@ -40,6 +40,7 @@ constexpr std::array<ListedSchema, 18> listed_schemas{
      {"compare", report::compare_schema},
      {"dag-file", dag_schema},
      {"explain", explain_schema},
+     {"import", import_schema},
      {"layout-file", experiment::layout_schema},
      {"machine-file", machine_schema},
      {"measurements-file", measurements_schema},
@@ -119,7 +120,8 @@ void collect_references(const Json& schema, std::set<std::string>& names) {
 
 /// Whether the verb resolves what it is asked in an Experiment, which knows more than the options.
 bool loads_experiment(std::string_view verb) {
-  return verb == "simulate" || verb == "compare" || verb == "plan" || verb == "explain";
+  return verb == "simulate" || verb == "compare" || verb == "plan" || verb == "explain" ||
+         verb == "import";
 }
 
 /// Completes the definition of `inputs` for a verb: a property for each option that it takes.
@@ -137,6 +139,10 @@ void add_options(Json& inputs, std::string_view verb) {
   if (verb == "collective") {
     properties["kind"] = {{"enum", collective_words()}};
     required.emplace_back("kind");
+  }
+  if (verb == "import") {
+    properties["trace"] = {{"type", "string"}};
+    required.emplace_back("trace");
   }
   bool takes_plan = false;
   for (const experiment::Option& option : experiment::options()) {

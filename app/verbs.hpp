@@ -42,6 +42,7 @@ struct Verb {
 [[nodiscard]] Outcome run_compare(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_plan_verb(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_explain(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_import(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_collective(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_list(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_show(const experiment::Arguments& arguments);
@@ -60,6 +61,7 @@ struct Verb {
 [[nodiscard]] std::string calibrate_schema();
 [[nodiscard]] std::string collective_schema();
 [[nodiscard]] std::string explain_schema();
+[[nodiscard]] std::string import_schema();
 /// What 'schema' can print.
 [[nodiscard]] const std::vector<std::string>& schema_names();
 /// What 'collective' can time.

@@ -15,9 +15,9 @@ using namespace option_member;  // NOLINT(google-build-using-namespace): private
 
 // Verbs.
 constexpr std::string_view runs = "compare simulate";
-constexpr std::string_view plans = "compare simulate plan explain";
-constexpr std::string_view cases = "compare simulate plan explain validate calibrate";
-constexpr std::string_view times = "compare simulate plan explain collective";
+constexpr std::string_view plans = "compare simulate plan explain import";
+constexpr std::string_view cases = "compare simulate plan explain import validate calibrate";
+constexpr std::string_view times = "compare simulate plan explain import collective";
 
 using enum OptionGroup;
 
@@ -35,7 +35,7 @@ constexpr Option table[] = {
      "a built-in network or formula (see 'parsim list networks'), an ONNX file or a Hugging "
      "Face config.json",
      "network", recorded(file_member<&Request::network>, network_source)},
-    {"--dim", "NAME=N", question, "compare simulate plan explain show",
+    {"--dim", "NAME=N", question, "compare simulate plan explain import show",
      "size of a symbolic dimension of the ONNX file, or seq_length=N of a config.json or a "
      "built-in language model",
      "dims", member<&Request::dims>, {.repeats = true}},
@@ -48,7 +48,7 @@ constexpr Option table[] = {
      "topology XML, nvidia-smi topo -m, SimGrid platform",
      "cluster", recorded(file_member<&Request::cluster>, cluster_source)},
     {"--override", "devices.NAME.memory=SIZE", question,
-     "compare simulate plan explain show collective",
+     "compare simulate plan explain import show collective",
      "change one number of the cluster",
      "overrides", member<&Request::overrides>, {.repeats = true}},
     {"--strategy", "NAME", question, cases,
@@ -78,8 +78,9 @@ constexpr Option table[] = {
     {"--scaling", "N,N,...", question, "compare",
      "also run on the first N GPUs each, with as many samples per GPU",
      "scaling", member<&Request::scaling>},
-    {"--top", "N", question, "explain sweep",
-     "list only the N layers with the most work; of a sweep the N best rows",
+    {"--top", "N", question, "explain import sweep",
+     "list only the N layers with the most work; of 'import' the N shapes that differ most (default: "
+     "10), of a sweep the N best rows",
      "top", member<&Request::top>, {.most = 1'000'000}},
 
     {"--tp", "N", plan, cases, "GPUs that share every layer (default: the best)",
@@ -147,7 +148,7 @@ constexpr Option table[] = {
      "bucket_bytes", member<&Request::bucket>},
     {"--shares", "", plan, cases, "how devices of unequal speed divide the batch",
      "shares", member<&Request::shares>, {.strategies = "data layout best"}},
-    {"--budget", "N", plan, "compare simulate plan explain validate calibrate buy",
+    {"--budget", "N", plan, "compare simulate plan explain import validate calibrate buy",
      "plans that a search may evaluate; of 'buy' the money to spend, as in 400k",
      "budget", member<&Request::budget>,
      {.strategies = "hybrid hypergraph best", .most = largest_budget}},
@@ -189,10 +190,10 @@ constexpr Option table[] = {
      "fused attention that the trainer calls: FlashAttention-2 (xformers' kernel before Ampere), "
      "FlashAttention 1, its implementation in Triton, or xformers' kernel",
      "attention_kernel", simulated<&sim::SimOptions::attention_kernel>},
-    {"--profile", "FILE", model, "compare simulate plan explain validate",
+    {"--profile", "FILE", model, "compare simulate plan explain import validate",
      "use measured times: of kernels, from 'parsim calibrate', or of whole layers (.csv)",
      "profile", file_member<&Request::profile>},
-    {"--calibrate-with", "FILE", model, "compare simulate explain validate",
+    {"--calibrate-with", "FILE", model, "compare simulate explain import validate",
      "CSV file of measured steps, with the columns of --data, to which kernels and links between "
      "machines are fitted",
      "calibrate_with", recorded(member<&Request::calibrate_with>, calibrating_files),
@@ -313,7 +314,7 @@ constexpr Option table[] = {
     {"--own", "NAME|CALL|FILE", purchase, "buy", "the cluster that is there, to keep or retire"},
     {"--offers", "FILE", purchase, "buy", "machines with prices; experiment/examples/offers.toml is an example"},
 
-    {"-o", "FILE", output, "plan calibrate rerun sweep",
+    {"-o", "FILE", output, "plan import calibrate rerun sweep",
      "write the plan or profile to this file; '-' is standard output, here and with other "
      "files, and the report then goes to standard error; of a sweep the folder of its results, "
      "with --merge a file that ends in .csv, .jsonl or .sqlite",

@@ -75,6 +75,7 @@ struct Request : strategies::StrategyOptions {
   bool hardware = false;  ///< --hw
   HardwareOptions hw;
   CollectiveOptions collective;
+  std::string trace;  ///< of import; no option but its argument
   ValidationOptions validation;
   std::optional<std::int64_t> top;  ///< layers to list
   bool timings = true;

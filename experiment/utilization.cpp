@@ -103,16 +103,7 @@ StepFlops step_flops(const ExecDag& dag, const Cluster& cluster) {
   return flops;
 }
 
-namespace {
-
-/// A kernel or a message of a device.
-struct Busy {
-  Span span{};
-  StepPart part = StepPart::exposed_sends;
-};
-
-/// Times of a device by part. Where several run at once, the first part of the enum counts.
-Waterfall times_of(std::vector<Busy> all) {
+Waterfall exclusive_times(const std::vector<Busy>& all) {
   Waterfall times{};
   // At every border one begins or ends.
   std::vector<std::pair<Seconds, std::pair<std::size_t, int>>> borders;
@@ -135,6 +126,8 @@ Waterfall times_of(std::vector<Busy> all) {
   }
   return times;
 }
+
+namespace {
 
 /// The part that a layer's kernels belong to.
 std::vector<StepPart> parts_of_layers(const Network& network) {
@@ -193,16 +186,21 @@ Seconds& at(Waterfall& times, StepPart part) { return times[static_cast<std::siz
 
 }  // namespace
 
+Waterfall device_times(const ExecDag& dag, const Timeline& timeline, DeviceId device,
+                       std::size_t devices) {
+  return exclusive_times(by_device(dag, timeline, devices)[device.index()]);
+}
+
 Waterfall waterfall(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster) {
   const std::size_t devices = cluster.devices.size();
   const std::vector<bool> computes = computing(dag, devices);
   const Seconds step = makespan(timeline);
-  std::vector<std::vector<Busy>> busy = by_device(dag, timeline, devices);
+  const std::vector<std::vector<Busy>> busy = by_device(dag, timeline, devices);
   std::vector<Waterfall> times;
   std::vector<Seconds> kernels;
   for (std::size_t d = 0; d < devices; ++d) {
     if (!computes[d]) continue;
-    times.push_back(times_of(std::move(busy[d])));
+    times.push_back(exclusive_times(busy[d]));
     Seconds sum{};
     for (const Seconds time : times.back()) sum += time;
     kernels.push_back(sum - at(times.back(), StepPart::exposed_sends));

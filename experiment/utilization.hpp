@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
@@ -68,5 +69,17 @@ using Waterfall = std::array<Seconds, step_part_count>;
 
 [[nodiscard]] Waterfall waterfall(const ExecDag& dag, const Timeline& timeline,
                                   const Cluster& cluster);
+
+/// A kernel or a message of a device.
+struct Busy {
+  Span span{};
+  StepPart part = StepPart::exposed_sends;
+};
+/// Times of a device by part. Where several run at once, the first part of the enum counts, so that
+/// the sum is the time in which anything runs.
+[[nodiscard]] Waterfall exclusive_times(const std::vector<Busy>& all);
+/// The same of a device of a step: kernels with their share of the peak, and no waiting.
+[[nodiscard]] Waterfall device_times(const ExecDag& dag, const Timeline& timeline, DeviceId device,
+                                     std::size_t devices);
 
 }  // namespace parsim::experiment

@@ -42,6 +42,7 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
 Json inputs(const experiment::Request& request, const experiment::Experiment* experiment) {
   Json json = {{"command", without_files(request.command)}, {"verb", request.verb}};
   if (!request.collective.kind.empty()) json["kind"] = request.collective.kind;
+  if (!request.trace.empty()) json["trace"] = request.trace;
   const bool planned = experiment != nullptr && experiment->plan;
   for (const experiment::Option& option : experiment::options()) {
     if (option.key.empty() || !option.is_for(request.verb)) continue;

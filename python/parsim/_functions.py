@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import tempfile
+from keyword import iskeyword
 
 from parsim import _parsim
 from parsim._errors import InputError, UnknownKeyword
@@ -17,6 +18,11 @@ OPTIONS = {option['flag']: option for option in TABLE['options']}
 LEFT_OUT = {'completion', 'reference'}
 # SimGrid takes ten times as long, and the same times come out to 1e-9.
 DEFAULTS = {'engine': 'fast'}
+
+
+def name_of(verb):
+    """The function's name: 'import_' of the verb import, which is a word of Python."""
+    return verb['name'] + ('_' if iskeyword(verb['name']) else '')
 
 
 def keyword_of(option):
@@ -145,8 +151,8 @@ def run_verb(verb, arguments):
 
 def refuse_keyword(verb, name, keywords):
     near = difflib.get_close_matches(name, keywords, 1)
-    raise UnknownKeyword(f'{verb["name"]}()', f'unknown keyword {name!r}',
-                         f'accepted: see help(parsim.{verb["name"]})' +
+    raise UnknownKeyword(f'{name_of(verb)}()', f'unknown keyword {name!r}',
+                         f'accepted: see help(parsim.{name_of(verb)})' +
                          (f'; did you mean {near[0]!r}?' if near else ''))
 
 
@@ -181,14 +187,14 @@ def function_of(verb):
         assert not missing
         return run_verb(verb, dict(bound))
 
-    function.__name__ = function.__qualname__ = verb['name']
+    function.__name__ = function.__qualname__ = name_of(verb)
     function.__module__ = 'parsim'
     function.__doc__ = document_of(verb, named)
     function.__signature__ = signature
     return function
 
 
-FUNCTIONS = {verb['name']: function_of(verb) for verb in TABLE['verbs']
+FUNCTIONS = {name_of(verb): function_of(verb) for verb in TABLE['verbs']
              if verb['name'] not in LEFT_OUT}
 
 

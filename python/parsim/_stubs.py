@@ -2,7 +2,7 @@
 
     python3 -m parsim._stubs > python/parsim/__init__.pyi
 """
-from parsim._functions import DEFAULTS, FUNCTIONS, TABLE, keywords_of
+from parsim._functions import DEFAULTS, FUNCTIONS, TABLE, keywords_of, name_of
 
 HEAD = '''"""Written by `python3 -m parsim._stubs` from the table of options. Do not edit."""
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def stubs():
     """The text of __init__.pyi."""
     text = HEAD
     for verb in TABLE['verbs']:
-        if verb['name'] not in FUNCTIONS:
+        if name_of(verb) not in FUNCTIONS:
             continue
         named, every = keywords_of(verb)
         lines = [f'{word["name"].lower()}: '
@@ -86,7 +86,7 @@ def stubs():
             default = repr(DEFAULTS[name]) if name in DEFAULTS else 'None'
             lines.append(f'{name}: {type_of(option)} | None = {default}')
         answer = {'plan': 'Plan', **dict.fromkeys(OF_TABLE, 'ResultList')}.get(verb['name'], 'Result')
-        text += f'\ndef {verb["name"]}(\n' + ''.join(f'    {line},\n' for line in lines)
+        text += f'\ndef {name_of(verb)}(\n' + ''.join(f'    {line},\n' for line in lines)
         text += f') -> {answer}: ...\n'
     return text
 

@@ -45,7 +45,8 @@ TEST_CASE("comfort: every verb's help ends with its own example, which parses") 
     }
     CHECK(parse_command_line(words).verb == &verb);
     const bool several = help.find("list strategies'); may be repeated") != std::string::npos;
-    const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain";
+    const bool one_plan = verb.name == "simulate" || verb.name == "plan" ||
+                          verb.name == "explain" || verb.name == "import";
     if (help.find("--strategy NAME") != std::string::npos) CHECK(several == !one_plan);
   }
 }

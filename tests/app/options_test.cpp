@@ -50,7 +50,9 @@ json inputs_of(const Words& command) {
 /// what `instead` asks.
 Words asked_of(const Verb& verb, const Words& instead) {
   Words command = {std::string(verb.name)};
-  for (const Word& word : verb.words) command.push_back(word.choices.front());
+  for (const Word& word : verb.words) {
+    command.push_back(word.choices.empty() ? "trace.json" : word.choices.front());
+  }
   for (std::size_t i = 0; i < question.size(); i += 2) {
     if (!takes(verb, question[i])) continue;
     if (std::find(instead.begin(), instead.end(), question[i]) != instead.end()) continue;

@@ -67,6 +67,9 @@ OUTPUTS = [
     *[(verb, 0, [verb, *SMALL, '--strategy', 'data', '--mtbf', '50000h', '--checkpoint-write', '1GB/s',
                  '--json']) for verb in ('simulate', 'compare', 'explain')],
     ('explain', 0, ['explain', *SMALL, '--strategy', 'data', '--json']),
+    ('import', 0, ['import', 'kineto', str(ROOT / 'experiment/examples/trace.json'), '--network', 'mlp',
+                   '--cluster', 'star:2,device=t4,rate=12GB/s,latency=1us', '--batch', '128',
+                   '--strategy', 'data', '-o', 'traced.json', '--json']),
     ('collective', 0, ['collective', 'all-reduce', '--cluster', STAR, '--sizes', '1KiB..1MiB',
                        '--json']),
     *[('list', 0, ['list', what, '--json'])
@@ -105,6 +108,7 @@ FILES = [
     ('dag-file', 'model.json'),
     ('dag-file', 'data.json'),
     ('profile-file', 'profile.json'),
+    ('profile-file', 'traced.json'),
     ('trace', 'trace.json.gz'),
     ('plan-file', ROOT / 'tests/fuzz/seeds/json/plan.json'),
     ('dag-file', ROOT / 'tests/fuzz/seeds/json/dag.json'),

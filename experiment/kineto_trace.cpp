@@ -1,0 +1,356 @@
+#include "experiment/kineto_trace.hpp"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "core/errors.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+using Kind = TraceEvent::Kind;
+
+constexpr std::size_t most_events = std::size_t{8} << 20;
+constexpr std::size_t most_at_once = std::size_t{16} << 20;  ///< bytes of one event
+constexpr std::size_t most_text = std::size_t{8} << 30;      ///< decompressed
+constexpr std::size_t deepest = 64;
+constexpr double latest = 1e17;  ///< microseconds, three thousand years
+
+constexpr std::string_view accepted =
+    "accepted: what torch.profiler's export_chrome_trace() writes";
+
+/// The bytes of a file, decompressed if it is gzipped (zlib tells by its first bytes).
+class ByteSource {
+ public:
+  explicit ByteSource(const std::string& path) : path_(path) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) refuse("it is a directory");
+    errno = 0;
+    file_ = gzopen(path.c_str(), "rbe");
+    if (file_ == nullptr) refuse(errno != 0 ? std::strerror(errno) : "memory is lacking");
+    buffer_.resize(std::size_t{1} << 18);
+  }
+  ~ByteSource() { gzclose(file_); }
+  ByteSource(const ByteSource&) = delete;
+  ByteSource& operator=(const ByteSource&) = delete;
+
+  /// The byte that comes next; false at the end of the file.
+  bool fill() {
+    if (at_ < filled_) return true;
+    taken_ += filled_;
+    at_ = filled_ = 0;
+    if (taken_ > most_text)
+      refuse(fmt::format("it has more than {} GiB of text", most_text >> 30U));
+    if (taken_ - event_began_ > most_at_once) {
+      refuse(fmt::format("an event takes more than {} MiB", most_at_once >> 20U));
+    }
+    const int count = gzread(file_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
+    int error = Z_OK;
+    const char* const text = gzerror(file_, &error);
+    if (error == Z_BUF_ERROR) {
+      cut_off_ = true;  // a gzip file without its end
+    } else if (count < 0) {
+      refuse(error == Z_ERRNO ? std::strerror(errno) : text);
+    }
+    filled_ = static_cast<std::size_t>(std::max(0, count));
+    return filled_ > 0;
+  }
+  [[nodiscard]] const char& byte() const { return buffer_[at_]; }
+  void next() { ++at_; }
+  void event_ends() { event_began_ = taken_ + at_; }
+  [[nodiscard]] bool at_end() { return !fill(); }
+  [[nodiscard]] bool is_cut_off() const { return cut_off_; }
+
+ private:
+  [[noreturn]] void refuse(const std::string& reason) const {
+    throw InputError(path_, "cannot be read: " + reason, accepted);
+  }
+
+  const std::string& path_;
+  gzFile file_ = nullptr;
+  std::string buffer_;
+  std::size_t at_ = 0, filled_ = 0;
+  std::size_t taken_ = 0;        ///< bytes before the buffer
+  std::size_t event_began_ = 0;  ///< bytes before the event that is being read
+  bool cut_off_ = false;
+};
+
+/// The source as the parser wants it. All copies read on together; the end has no source.
+struct ByteIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  ByteSource* source = nullptr;
+
+  reference operator*() const { return source->byte(); }
+  ByteIterator& operator++() {
+    source->next();
+    return *this;
+  }
+  bool operator==(const ByteIterator& other) const {
+    const bool ended = source == nullptr || !source->fill();
+    return ended == (other.source == nullptr || !other.source->fill());
+  }
+};
+
+/// Categories of today, and those of PyTorch 1.9 to 1.12.
+std::optional<Kind> kind_of(std::string_view category) {
+  constexpr std::array<std::pair<std::string_view, Kind>, 14> known{{
+      {"cpu_op", Kind::op},
+      {"Operator", Kind::op},
+      {"operator", Kind::op},
+      {"user_annotation", Kind::annotation},
+      {"cuda_runtime", Kind::launch},
+      {"cuda_driver", Kind::launch},
+      {"Runtime", Kind::launch},
+      {"runtime", Kind::launch},
+      {"kernel", Kind::kernel},
+      {"Kernel", Kind::kernel},
+      {"gpu_memcpy", Kind::copy},
+      {"gpu_memset", Kind::copy},
+      {"Memcpy", Kind::copy},
+      {"Memset", Kind::copy},
+  }};
+  for (const auto& [word, kind] : known) {
+    if (word == category) return kind;
+  }
+  return std::nullopt;
+}
+
+/// The parser calls its members, whose names and types are nlohmann's SAX interface. Keys of an
+/// event's arguments are those of libkineto's output_json.cpp and PyTorch's profiler/util.cpp.
+class Builder {
+ public:
+  Builder(KinetoTrace& trace, ByteSource& source, const std::string& path)
+      : trace_(trace), source_(source), path_(path) {}
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(std::int64_t value) { return number(value, static_cast<double>(value)); }
+  bool number_unsigned(std::uint64_t value) {
+    constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    return number(static_cast<std::int64_t>(std::min(value, most)), static_cast<double>(value));
+  }
+  bool number_float(double value, const std::string&) { return number(-1, value); }
+  bool binary(const std::vector<std::uint8_t>&) { return false; }  // not in JSON text
+
+  bool string(const std::string& value) {
+    if (in_event(1)) {
+      if (keys_[depth_] == "ph") phase_ = value;
+      if (keys_[depth_] == "cat") category_ = value;
+      if (keys_[depth_] == "name") name_ = value;
+      if (keys_[depth_] == "tid") now_.thread = hash_of_thread(value);
+    } else if (in_list("Input type")) {
+      shapes_.types.push_back(value);
+    } else if (in_list("Concrete Inputs")) {
+      shapes_.values.push_back(value);
+    }
+    return true;
+  }
+  bool key(const std::string& name) {
+    if (depth_ < keys_.size()) keys_[depth_] = name;
+    return true;
+  }
+  bool start_object(std::size_t) {
+    if (depth_ == events_) begin_event();
+    return open();
+  }
+  bool start_array(std::size_t) {
+    if (depth_ == 0 || (depth_ == 1 && events_ == 0 && keys_[1] == "traceEvents")) {
+      events_ = depth_ + 1;  // the depth inside the array
+    }
+    if (in_list("Input Dims")) shapes_.dims.emplace_back();
+    if (in_list("Input type")) shapes_.types.emplace_back();
+    if (in_list("Concrete Inputs")) shapes_.values.emplace_back();
+    return open();
+  }
+  bool end_object() {
+    --depth_;
+    if (events_ > 0 && depth_ == events_) end_event();
+    return true;
+  }
+  bool end_array() {
+    --depth_;
+    if (events_ > 0 && depth_ + 1 == events_) events_ = none;  // a second list is not read
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) {
+    const std::string_view why = error.what();
+    const auto has = [&](std::string_view words) { return why.find(words) != why.npos; };
+    const bool number = error.id == 406;  // out_of_range.406: beyond a double
+    const bool ended = has("end of input") || has("missing closing quote") ||
+                       (has("invalid ") && !number && source_.at_end());
+    if (ended || source_.is_cut_off()) {
+      throw InputError(path_, fmt::format("the file ends in the middle, after {} events", seen_),
+                       "accepted: a whole trace, after export_chrome_trace() has returned");
+    }
+    throw InputError(
+        path_,
+        fmt::format("{} at byte {}", number ? "a number out of range" : "not JSON", position),
+        accepted);
+  }
+
+  [[nodiscard]] std::size_t seen() const { return seen_; }
+
+ private:
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+  bool open() {
+    if (++depth_ < deepest) return true;
+    throw InputError(path_, fmt::format("nested deeper than {} levels", deepest), accepted);
+  }
+  /// Whether a value is a member of an event, or of its arguments (2).
+  [[nodiscard]] bool in_event(std::size_t level) const {
+    if (events_ == 0 || events_ == none || depth_ != events_ + level) return false;
+    return level == 1 || keys_[events_ + 1] == "args";
+  }
+  /// Whether a value is an entry of a list of this name among the arguments.
+  [[nodiscard]] bool in_list(std::string_view name) const {
+    if (events_ == 0 || events_ == none || depth_ != events_ + 3) return false;
+    if (keys_[events_ + 1] != "args") return false;
+    const std::string& key = keys_[events_ + 2];
+    return key == name || (name == "Input Dims" && key == "Input dims");
+  }
+  static std::int64_t hash_of_thread(std::string_view text) {
+    return static_cast<std::int64_t>(std::hash<std::string_view>{}(text) >> 1U);
+  }
+
+  bool number(std::int64_t whole, double value) {
+    if (in_event(1)) {
+      const std::string& key = keys_[depth_];
+      if (key == "ts") now_.start = value;
+      if (key == "dur") duration_ = value;
+      if (key == "tid") now_.thread = whole;
+    } else if (in_event(2)) {
+      const std::string& key = keys_[depth_];
+      if (key == "External id" || key == "external id") now_.external = whole;
+      if (key == "correlation") now_.correlation = whole;
+      if (key == "Sequence number") now_.sequence = whole;
+      if (key == "stream") stream_ = whole;
+      if (key == "device") device_ = whole;
+    } else if (in_list("Input Dims")) {
+      shapes_.dims.emplace_back();  // no list of extents: an argument without
+    } else if (events_ > 0 && events_ != none && depth_ == events_ + 4 && !shapes_.dims.empty() &&
+               (keys_[events_ + 2] == "Input Dims" || keys_[events_ + 2] == "Input dims")) {
+      shapes_.dims.back().push_back(whole);
+    } else if (depth_ == 2 && keys_[1] == "distributedInfo" && keys_[2] == "rank") {
+      trace_.rank = whole;
+    }
+    return true;
+  }
+
+  void begin_event() {
+    now_ = {};
+    phase_.clear();
+    category_.clear();
+    name_.clear();
+    shapes_ = {};
+    duration_ = 0;
+    stream_ = device_ = -1;
+    for (std::size_t level = events_ + 1; level < std::min(events_ + 4, keys_.size()); ++level) {
+      keys_[level].clear();
+    }
+  }
+  void end_event() {
+    ++seen_;
+    source_.event_ends();
+    const std::optional<Kind> kind = kind_of(category_);
+    if (phase_ != "X" || !kind) return;
+    if (*kind == Kind::launch && now_.correlation < 0) return;
+    const auto known = [](double time) { return std::abs(time) <= latest; };
+    if (!known(now_.start) || !known(duration_) || duration_ < 0) {
+      throw InputError(fmt::format("{}:/traceEvents/{}", path_, seen_ - 1),
+                       fmt::format("ts {} and dur {}", now_.start, duration_),
+                       "accepted: microseconds, dur 0 or more");
+    }
+    if (trace_.events.size() == most_events) {
+      throw InputError(path_, fmt::format("more than {} events", most_events),
+                       "accepted: a shorter schedule, for instance schedule(wait=1, warmup=1, "
+                       "active=3)");
+    }
+    now_.kind = *kind;
+    now_.end = now_.start + duration_;
+    now_.name = index_of(name_);
+    if (*kind == Kind::op) now_.shapes = index_of(shapes_);
+    if (*kind == Kind::kernel || *kind == Kind::copy) {
+      if (stream_ >= 0) now_.thread = stream_;
+      add_gpu(device_);
+    }
+    trace_.events.push_back(now_);
+  }
+  void add_gpu(std::int64_t gpu) {
+    const auto at = std::lower_bound(trace_.gpus.begin(), trace_.gpus.end(), gpu);
+    if (at == trace_.gpus.end() || *at != gpu) trace_.gpus.insert(at, gpu);
+  }
+  std::uint32_t index_of(const std::string& name) {
+    const auto [entry, fresh] =
+        names_.try_emplace(name, static_cast<std::uint32_t>(trace_.names.size()));
+    if (fresh) trace_.names.push_back(name);
+    return entry->second;
+  }
+  std::uint32_t index_of(const OpShapes& shapes) {
+    const bool recorded = std::any_of(shapes.dims.begin(), shapes.dims.end(),
+                                      [](const auto& extents) { return !extents.empty(); });
+    if (!recorded) return 0;
+    const auto [entry, fresh] =
+        known_shapes_.try_emplace(std::tie(shapes.dims, shapes.types, shapes.values),
+                                  static_cast<std::uint32_t>(trace_.shapes.size()));
+    if (fresh) trace_.shapes.push_back(shapes);
+    return entry->second;
+  }
+
+  using ShapesKey = std::tuple<std::vector<std::vector<std::int64_t>>, std::vector<std::string>,
+                               std::vector<std::string>>;
+
+  KinetoTrace& trace_;
+  ByteSource& source_;
+  const std::string& path_;
+  std::size_t depth_ = 0;   ///< containers that are open
+  std::size_t events_ = 0;  ///< depth of a value in the list of events; 0: not met yet
+  std::size_t seen_ = 0;
+  std::array<std::string, 6> keys_{};  ///< the last key by depth
+  TraceEvent now_{};
+  OpShapes shapes_{};
+  std::string phase_, category_, name_;
+  double duration_ = 0;
+  std::int64_t stream_ = -1, device_ = -1;
+  std::unordered_map<std::string, std::uint32_t> names_;
+  std::map<ShapesKey, std::uint32_t> known_shapes_;
+};
+
+}  // namespace
+
+KinetoTrace read_kineto_trace(const std::string& path) {
+  KinetoTrace trace;
+  ByteSource source(path);
+  Builder builder(trace, source, path);
+  nlohmann::json::sax_parse(ByteIterator{&source}, ByteIterator{}, &builder);
+  if (trace.gpus.empty()) {
+    throw InputError(path, fmt::format("no kernel of a GPU among its {} events", builder.seen()),
+                     "accepted: a trace with activities=[ProfilerActivity.CPU, "
+                     "ProfilerActivity.CUDA]");
+  }
+  if (trace.gpus.size() > 1) {
+    throw InputError(path, fmt::format("work of {} GPUs", trace.gpus.size()),
+                     "accepted: the trace of a process that uses one");
+  }
+  return trace;
+}
+
+}  // namespace parsim::experiment

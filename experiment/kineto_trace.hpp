@@ -1,0 +1,59 @@
+// A trace of PyTorch's profiler (Kineto), as tables of what ran on the host and on the GPU.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parsim::experiment {
+
+/// An event with a beginning and an end.
+struct TraceEvent {
+  enum class Kind : std::uint8_t {
+    op,          ///< an operator of PyTorch, on the host
+    annotation,  ///< record_function(), ProfilerStep, Optimizer.step, on the host
+    launch,      ///< a call of the CUDA runtime or driver that starts work on the GPU
+    kernel,
+    copy,  ///< memcpy or memset on the GPU
+  };
+
+  Kind kind = Kind::op;
+  std::uint32_t name = 0;         ///< of KinetoTrace::names
+  std::uint32_t shapes = 0;       ///< of KinetoTrace::shapes; 0: not recorded
+  double start = 0, end = 0;      ///< microseconds of the trace's clock
+  std::int64_t thread = -1;       ///< of the host; of work on the GPU the stream
+  std::int64_t external = -1;     ///< "External id", which work on the GPU shares with its operator
+  std::int64_t correlation = -1;  ///< which a launch shares with what it starts
+  std::int64_t sequence = -1;     ///< "Sequence number": forward and backward share it
+};
+
+/// What record_shapes=True notes of an operator's arguments.
+struct OpShapes {
+  std::vector<std::vector<std::int64_t>> dims;  ///< of tensors; others have none
+  std::vector<std::string> types;               ///< "float", "c10::BFloat16", "Scalar", …
+  std::vector<std::string> values;              ///< of other arguments: "[1, 1]", "True"
+  friend bool operator==(const OpShapes&, const OpShapes&) = default;
+};
+
+struct KinetoTrace {
+  std::vector<std::string> names;
+  std::vector<OpShapes> shapes{{}};  ///< the first stands for "not recorded"
+  std::vector<TraceEvent> events;
+  std::vector<std::int64_t> gpus;    ///< CUDA's numbers of those that worked, ascending
+  std::optional<std::int64_t> rank;  ///< of the process in its job
+
+  [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
+    return names[event.name];
+  }
+};
+
+/// Reads what torch.profiler's export_chrome_trace() writes, plain or gzipped, as a stream: only
+/// the events above are kept, at most 8 Mi of them, and of the text at most 16 MiB at a time.
+///
+/// Throws InputError for a file that cannot be read, is cut off or no such trace, has work of no
+/// GPU or of several, or exceeds these bounds.
+[[nodiscard]] KinetoTrace read_kineto_trace(const std::string& path);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,319 @@
+#include "experiment/trace_steps.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <unordered_map>
+
+namespace parsim::experiment {
+
+namespace {
+
+using Kind = TraceEvent::Kind;
+constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
+constexpr std::string_view backward_prefix = "autograd::engine::evaluate_function: ";
+
+/// What is known of the events of the host, by position in KinetoTrace::events.
+class Host {
+ public:
+  explicit Host(const KinetoTrace& trace) : trace_(trace), parent_(trace.events.size(), nothing) {
+    nest();
+    for (std::size_t e = 0; e < trace.events.size(); ++e) {
+      const TraceEvent& event = trace.events[e];
+      if (event.kind == Kind::launch) launches_[event.correlation] = e;
+      if (event.kind != Kind::op) continue;
+      if (event.external >= 0) by_external_.try_emplace(event.external, e);
+      if (event.sequence >= 0 && !is_of_backward(e)) by_sequence_[event.sequence].push_back(e);
+    }
+    for (auto& [sequence, ops] : by_sequence_) {
+      std::sort(ops.begin(), ops.end(), [&](std::size_t a, std::size_t b) {
+        return trace_.events[a].start < trace_.events[b].start;
+      });
+    }
+  }
+
+  [[nodiscard]] const std::string& name(std::size_t event) const {
+    return trace_.name_of(trace_.events[event]);
+  }
+  [[nodiscard]] std::size_t parent(std::size_t event) const { return parent_[event]; }
+
+  /// The call of the runtime that starts work on the GPU, or nothing.
+  [[nodiscard]] std::size_t launch_of(const TraceEvent& work) const {
+    const auto found = launches_.find(work.correlation);
+    return work.correlation < 0 || found == launches_.end() ? nothing : found->second;
+  }
+  /// The innermost operator that starts it, or nothing.
+  [[nodiscard]] std::size_t op_of(const TraceEvent& work) const {
+    const auto found = by_external_.find(work.external);
+    if (work.external >= 0 && found != by_external_.end()) return found->second;
+    const std::size_t launch = launch_of(work);
+    return launch == nothing ? nothing : parent_[launch];
+  }
+  /// The operator whose backward pass has this sequence number: the last one before it that has the
+  /// number, too, because operators count on only when they make a node of the graph.
+  [[nodiscard]] std::size_t forward_of(std::size_t backward) const {
+    const TraceEvent& event = trace_.events[backward];
+    const auto found = by_sequence_.find(event.sequence);
+    if (event.sequence < 0 || found == by_sequence_.end()) return nothing;
+    std::size_t last = nothing;
+    for (const std::size_t op : found->second) {
+      if (trace_.events[op].start < event.start) last = op;
+    }
+    return last;
+  }
+
+ private:
+  /// Events of a thread lie within each other: sorted by start, longer ones first, the last one
+  /// that has not ended is the parent.
+  void nest() {
+    std::vector<std::size_t> order;
+    for (std::size_t e = 0; e < trace_.events.size(); ++e) {
+      if (trace_.events[e].kind < Kind::kernel) order.push_back(e);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const TraceEvent &one = trace_.events[a], &other = trace_.events[b];
+      if (one.thread != other.thread) return one.thread < other.thread;
+      if (one.start != other.start) return one.start < other.start;
+      return one.end > other.end;
+    });
+    std::vector<std::size_t> open;
+    for (const std::size_t e : order) {
+      const TraceEvent& event = trace_.events[e];
+      while (!open.empty() && (trace_.events[open.back()].thread != event.thread ||
+                               trace_.events[open.back()].end <= event.start)) {
+        open.pop_back();
+      }
+      if (!open.empty()) parent_[e] = open.back();
+      if (event.kind != Kind::launch) open.push_back(e);
+    }
+  }
+  /// Whether an operator is a part of the backward pass, not of a layer that is recomputed in it.
+  [[nodiscard]] bool is_of_backward(std::size_t event) const {
+    for (std::size_t e = event; e != nothing; e = parent_[e]) {
+      if (name(e).starts_with(backward_prefix)) return true;
+      if (is_layer_op(name(e)) && !is_of_both_passes(name(e))) return false;
+    }
+    return false;
+  }
+
+  const KinetoTrace& trace_;
+  std::vector<std::size_t> parent_;
+  std::unordered_map<std::int64_t, std::size_t> launches_, by_external_;
+  std::unordered_map<std::int64_t, std::vector<std::size_t>> by_sequence_;
+};
+
+/// What the operators around a kernel say.
+struct Origin {
+  std::size_t layer = nothing;  ///< the forward operator that is the layer
+  bool backward = false;
+  bool of_optimizer = false;
+  std::optional<StepPart> part;  ///< of the innermost operator that tells
+};
+
+class Finder {
+ public:
+  Finder(const KinetoTrace& trace, const Host& host) : trace_(trace), host_(host) {}
+
+  [[nodiscard]] Origin origin_of(std::size_t op) const {
+    Origin origin;
+    std::size_t backward = nothing;
+    for (std::size_t e = op; e != nothing; e = host_.parent(e)) {
+      const std::string& name = host_.name(e);
+      if (name.starts_with("Optimizer.step") || name.starts_with("_fused_adam")) {
+        origin.of_optimizer = true;
+      }
+      if (trace_.events[e].kind != Kind::op || backward != nothing) continue;
+      if (name.starts_with(backward_prefix)) {
+        backward = e;
+        continue;
+      }
+      if (!origin.part) origin.part = part_of_op(name);
+      if (is_layer(e)) origin.layer = e;  // the outermost stays
+    }
+    // Within the backward pass a product or a sum is the backward pass; a layer was recomputed.
+    const bool recomputed = origin.layer != nothing && !is_of_both_passes(host_.name(origin.layer));
+    if (backward == nothing || recomputed) return origin;
+    origin.layer = nothing;
+    origin.backward = true;
+    for (std::size_t e = host_.forward_of(backward); e != nothing; e = host_.parent(e)) {
+      if (host_.name(e).starts_with(backward_prefix)) break;
+      if (is_layer(e)) origin.layer = e;
+    }
+    if (origin.layer != nothing) origin.part = part_of_op(host_.name(origin.layer));
+    return origin;
+  }
+
+ private:
+  [[nodiscard]] bool is_layer(std::size_t op) const {
+    const TraceEvent& event = trace_.events[op];
+    return event.kind == Kind::op && event.shapes != 0 &&
+           shape_of_call(trace_.name_of(event), trace_.shapes[event.shapes]).has_value();
+  }
+
+  const KinetoTrace& trace_;
+  const Host& host_;
+};
+
+/// Which gradient a kernel of a layer's backward pass makes; nothing if it may be either.
+///
+/// With rows m, and n outputs of k inputs, that of the input is m x n times n x k, that of the
+/// weights sums over the m rows, as does a bias's sum. Convolutions say it in the kernel's name.
+std::optional<Pass> gradient_of(const CallShape& layer, std::string_view op, const OpShapes& shapes,
+                                std::string_view kernel) {
+  if (layer.what == "conv") {
+    if (kernel.find("dgrad") != std::string_view::npos) return Pass::backward_data;
+    if (kernel.find("wgrad") != std::string_view::npos) return Pass::backward_weights;
+    return std::nullopt;
+  }
+  if (layer.what != "matmul") return std::nullopt;
+  if (op == "aten::sum") return Pass::backward_weights;
+  const std::optional<CallShape> product = shape_of_call(op, shapes);
+  if (!product || product->what != "matmul") return std::nullopt;
+  const std::int64_t m = layer.extents[0], k = layer.extents[1], n = layer.extents[2];
+  const bool data = product->extents == std::vector{m, n, k};
+  const bool weights = product->extents[1] == m;
+  if (data == weights) return std::nullopt;
+  return data ? Pass::backward_data : Pass::backward_weights;
+}
+
+bool is_number_format(std::string_view type) {
+  return type == "float" || type == "double" || type == "c10::Half" || type == "c10::BFloat16" ||
+         type.starts_with("c10::Float8");
+}
+
+/// Beginnings of the steps on the host, the last one's end behind them; empty: no annotation.
+std::vector<double> borders_on_host(const KinetoTrace& trace) {
+  std::vector<double> starts, optimizer_ends;
+  double end = 0;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind != Kind::annotation) continue;
+    const std::string& name = trace.name_of(event);
+    if (name.starts_with("ProfilerStep#")) {
+      starts.push_back(event.start);
+      end = std::max(end, event.end);
+    }
+    if (name.starts_with("Optimizer.step#")) optimizer_ends.push_back(event.end);
+  }
+  std::sort(starts.begin(), starts.end());
+  if (!starts.empty()) {
+    starts.push_back(end);
+    return starts;
+  }
+  // Several optimizers of one step would make short steps; one is the rule.
+  std::sort(optimizer_ends.begin(), optimizer_ends.end());
+  if (optimizer_ends.size() < 2) return {};
+  return optimizer_ends;
+}
+
+}  // namespace
+
+std::size_t TraceSteps::median() const {
+  std::vector<std::size_t> order(steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return steps[a].end - steps[a].start < steps[b].end - steps[b].start;
+  });
+  return order[(order.size() - 1) / 2];
+}
+
+TraceSteps steps_of(const KinetoTrace& trace) {
+  const Host host(trace);
+  const Finder finder(trace, host);
+  TraceSteps made;
+  made.has_shapes = trace.shapes.size() > 1;
+  double zero = std::numeric_limits<double>::infinity();
+  for (const TraceEvent& event : trace.events) zero = std::min(zero, event.start);
+  const auto seconds = [&](double microseconds) { return Seconds{(microseconds - zero) * 1e-6}; };
+
+  const std::vector<double> borders = borders_on_host(trace);
+  const std::size_t marked = borders.empty() ? 1 : borders.size() - 1;
+  // The step in which the host started something; `marked` after the last, one more before the
+  // first.
+  const auto step_at = [&](double start) -> std::size_t {
+    if (borders.empty()) return 0;
+    const auto after = std::upper_bound(borders.begin(), borders.end(), start);
+    const auto index = static_cast<std::size_t>(after - borders.begin());
+    return index == 0 ? marked + 1 : index - 1;
+  };
+  std::vector<double> first(marked + 2, std::numeric_limits<double>::infinity());
+  double last_end = -std::numeric_limits<double>::infinity();
+
+  std::unordered_map<std::size_t, std::size_t> call_of;  // by the layer's operator
+  std::map<std::string, double> types;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind != Kind::kernel && event.kind != Kind::copy) continue;
+    const std::size_t op = host.op_of(event), launch = host.launch_of(event);
+    const Seconds time{(event.end - event.start) * 1e-6};
+    const double started = launch != nothing ? trace.events[launch].start
+                           : op != nothing   ? trace.events[op].start
+                                             : event.start;
+    const std::size_t step = step_at(started);
+    const bool kernel = event.kind == Kind::kernel;
+    if (kernel) first[step] = std::min(first[step], event.start);
+    if (step < marked) last_end = std::max(last_end, event.end);
+
+    TraceWork& work = made.work.emplace_back();
+    work.span = {seconds(event.start), seconds(event.end)};
+    work.name = event.name;
+    const std::optional<StepPart> by_name =
+        kernel ? part_of_kernel(trace.name_of(event)) : std::nullopt;
+    const Origin origin = op == nothing ? Origin{} : finder.origin_of(op);
+    work.part = by_name == StepPart::exposed_sends ? by_name
+                : origin.of_optimizer              ? StepPart::optimizer
+                : origin.part                      ? origin.part
+                                                   : by_name;
+    if (op != nothing && work.part == StepPart::products) {
+      const OpShapes& shapes = trace.shapes[trace.events[op].shapes];
+      const auto type = std::find_if(shapes.types.begin(), shapes.types.end(), is_number_format);
+      if (type != shapes.types.end()) types[*type] += time.count();
+    }
+    if (origin.layer == nothing || origin.of_optimizer) continue;
+    const auto [entry, fresh] = call_of.try_emplace(origin.layer, made.calls.size());
+    if (fresh) {
+      const TraceEvent& layer = trace.events[origin.layer];
+      LayerCall& added = made.calls.emplace_back();
+      added.shape = shape_of_call(trace.name_of(layer), trace.shapes[layer.shapes]).value();
+      added.step = step_at(layer.start);
+    }
+    LayerCall& call = made.calls[entry->second];
+    (origin.backward ? call.backward : call.forward) += time;
+    if (!origin.backward) continue;
+    const TraceEvent& inner = trace.events[op];
+    const std::optional<Pass> gradient = gradient_of(
+        call.shape, trace.name_of(inner), trace.shapes[inner.shapes], trace.name_of(event));
+    if (gradient == Pass::backward_data) call.backward_data += time;
+    if (gradient == Pass::backward_weights) call.backward_weights += time;
+  }
+  std::stable_sort(made.work.begin(), made.work.end(), [](const TraceWork& a, const TraceWork& b) {
+    return a.span.start < b.span.start;
+  });
+  double most = 0;
+  for (const auto& [type, time] : types) {
+    if (time <= most) continue;
+    most = time;
+    made.precision_of_products = type;
+  }
+
+  made.annotated = borders.empty() ? 0 : marked;
+  std::vector<std::size_t> numbers;  // of the steps that have kernels
+  for (std::size_t s = 0; s < marked; ++s) {
+    if (first[s] < std::numeric_limits<double>::infinity()) numbers.push_back(s);
+  }
+  std::vector<std::size_t> position(marked + 2, nothing);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const double begin = first[numbers[i]];
+    const double next = i + 1 < numbers.size() ? first[numbers[i + 1]] : first[marked];
+    const bool known = next < std::numeric_limits<double>::infinity() && next > begin;
+    if (!known && numbers.size() > 1) continue;
+    double end = known ? next : last_end;
+    if (!known && !borders.empty()) end = std::max(end, begin + borders.back() - borders.front());
+    position[numbers[i]] = made.steps.size();
+    made.steps.push_back({seconds(begin), seconds(end)});
+  }
+  for (LayerCall& call : made.calls) call.step = position[call.step];
+  return made;
+}
+
+}  // namespace parsim::experiment
