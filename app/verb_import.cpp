@@ -116,7 +116,7 @@ report::Table table_of_shapes(const MeasuredStep& step, std::size_t most) {
   for (std::size_t i = 0; i < std::min(most, step.shapes.size()); ++i) {
     const ShapeTimes& row = step.shapes[i];
     const bool planned = row.predicted_calls > 0, seen = row.measured_calls > 0;
-    shapes.push_back(to_text(row.shape));
+    shapes.push_back(text_of(row.shape));
     passes.emplace_back(row.forward ? "forward" : "backward");
     layers.push_back(planned ? row.layer : "-");
     calls.push_back(fmt::format("{}/{}", row.predicted_calls, row.measured_calls));
@@ -137,12 +137,12 @@ report::Table table_of_shapes(const MeasuredStep& step, std::size_t most) {
   return table;
 }
 
-struct PartRow {
+struct GpuPartRow {
   GpuPart part{};
   Seconds predicted{}, measured{};
   double points = 0;
 };
-void fields(auto& visit, json::Of<PartRow> auto& row) {
+void fields(auto& visit, json::Of<GpuPartRow> auto& row) {
   visit("part", row.part);
   visit("predicted_s", row.predicted);
   visit("measured_s", row.measured);
@@ -168,7 +168,7 @@ struct ImportRow {
   std::string trace{}, strategy{}, network{}, cluster{}, device{};
   std::int64_t batch = 0;
   MeasuredStep step{};
-  std::vector<PartRow> parts{};
+  std::vector<GpuPartRow> parts{};
   std::vector<ShapeRow> shapes{};
   std::optional<std::string> profile{};
   report::InputsText inputs{};

@@ -10,33 +10,33 @@ namespace parsim::experiment {
 
 namespace {
 
-using Dims = std::vector<std::int64_t>;
+using TensorDims = std::vector<std::int64_t>;
 
 /// Of extents that a trace claims; absurd ones end as a number that nothing has.
-std::int64_t volume(const Dims& dims) {
+std::int64_t volume(const TensorDims& dims) {
   constexpr double most = 1e18;
   double product = 1;
   for (const std::int64_t extent : dims) product *= static_cast<double>(extent);
   return product >= 0 && product <= most ? static_cast<std::int64_t>(product) : -1;
 }
-std::int64_t volume_but_last(const Dims& dims) {
-  return volume(Dims(dims.begin(), dims.end() - 1));
+std::int64_t volume_but_last(const TensorDims& dims) {
+  return volume(TensorDims(dims.begin(), dims.end() - 1));
 }
 
 /// Arguments of an operator; what was not recorded is empty.
-struct Call {
+struct OpCall {
   const OpShapes& shapes;
 
-  [[nodiscard]] const Dims& tensor(std::size_t argument) const {
-    static const Dims none;
+  [[nodiscard]] const TensorDims& tensor(std::size_t argument) const {
+    static const TensorDims none;
     return argument < shapes.dims.size() ? shapes.dims[argument] : none;
   }
   /// The numbers of "[2, 2]" or "2", repeated to `count`; nothing if there are none.
-  [[nodiscard]] std::optional<Dims> numbers(std::size_t argument, std::size_t count) const {
+  [[nodiscard]] std::optional<TensorDims> numbers(std::size_t argument, std::size_t count) const {
     if (argument >= shapes.values.size()) return std::nullopt;
     std::string text = shapes.values[argument];
     std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == ' '; });
-    Dims found;
+    TensorDims found;
     for (const std::string& part : split_at(text, ',')) {
       const auto number = to_number<std::int64_t>(part);
       if (!number) return std::nullopt;
@@ -47,54 +47,54 @@ struct Call {
   }
 };
 
-using Made = std::optional<CallShape>;
+using MadeShape = std::optional<CallShape>;
 
-Made elements_of(std::string what, const Dims& dims) {
+MadeShape elements_of(std::string what, const TensorDims& dims) {
   if (dims.empty()) return std::nullopt;
   return CallShape{std::move(what), {volume(dims)}};
 }
 
 /// in … × k, weights n × k.
-Made linear(const Call& call) {
-  const Dims &in = call.tensor(0), &weights = call.tensor(1);
+MadeShape linear(const OpCall& call) {
+  const TensorDims &in = call.tensor(0), &weights = call.tensor(1);
   if (in.empty() || weights.size() != 2) return std::nullopt;
   return CallShape{"matmul", {volume_but_last(in), weights[1], weights[0]}};
 }
 /// a × b, of matrices or of batches of them; the first argument is number `first`.
-Made product(const Call& call, std::size_t first) {
-  const Dims &a = call.tensor(first), &b = call.tensor(first + 1);
+MadeShape product(const OpCall& call, std::size_t first) {
+  const TensorDims &a = call.tensor(first), &b = call.tensor(first + 1);
   if (a.size() < 2 || b.size() < 2) return std::nullopt;
   const std::int64_t k = a.back(), n = b.back();
   if (b.size() == 2) return CallShape{"matmul", {volume_but_last(a), k, n}};
-  const Dims batch(b.begin(), b.end() - 2);
+  const TensorDims batch(b.begin(), b.end() - 2);
   return CallShape{"batched matmul", {volume(batch), a[a.size() - 2], k, n}};
 }
 /// input, weight, bias, stride, …
-Made convolution(const Call& call) {
-  const Dims &in = call.tensor(0), &weights = call.tensor(1);
+MadeShape convolution(const OpCall& call) {
+  const TensorDims &in = call.tensor(0), &weights = call.tensor(1);
   if (in.size() < 3 || weights.size() != in.size()) return std::nullopt;
   CallShape made{"conv", in};
   made.extents.push_back(weights[0]);
   made.extents.insert(made.extents.end(), weights.begin() + 2, weights.end());
-  const std::optional<Dims> strides = call.numbers(3, in.size() - 2);
+  const std::optional<TensorDims> strides = call.numbers(3, in.size() - 2);
   if (!strides) return std::nullopt;
   made.extents.insert(made.extents.end(), strides->begin(), strides->end());
   return made;
 }
 /// Query and key as samples × heads × tokens × width, or tokens before heads.
-Made attention(const Call& call, bool heads_first) {
-  const Dims &query = call.tensor(0), &key = call.tensor(1);
+MadeShape attention(const OpCall& call, bool heads_first) {
+  const TensorDims &query = call.tensor(0), &key = call.tensor(1);
   if (query.size() != 4 || key.size() != 4) return std::nullopt;
   const std::size_t heads = heads_first ? 1 : 2, tokens = heads_first ? 2 : 1;
   return CallShape{"attention", {query[0], query[heads], query[tokens], key[tokens], query[3]}};
 }
-Made embedding(const Call& call) {
-  const Dims &table = call.tensor(0), &indices = call.tensor(1);
+MadeShape embedding(const OpCall& call) {
+  const TensorDims &table = call.tensor(0), &indices = call.tensor(1);
   if (table.size() != 2 || indices.empty()) return std::nullopt;
   return CallShape{"embedding", {table[0], table[1], volume(indices)}};
 }
 /// Of two tensors; of one and a number nothing.
-Made combination(std::string what, const Call& call) {
+MadeShape combination(std::string what, const OpCall& call) {
   if (call.tensor(0).empty() || call.tensor(1).empty()) return std::nullopt;
   return CallShape{std::move(what), {std::max(volume(call.tensor(0)), volume(call.tensor(1)))}};
 }
@@ -103,77 +103,82 @@ Made combination(std::string what, const Call& call) {
 struct LayerOp {
   std::string_view name;
   StepPart part;
-  Made (*shape)(const Call& call);
+  MadeShape (*shape)(const OpCall& call);
 };
-constexpr auto products = StepPart::products, attends = StepPart::attention,
-               pointwise = StepPart::element_wise;
+constexpr auto of_products = StepPart::products, of_attention = StepPart::attention,
+               of_elements = StepPart::element_wise;
 // Names and orders of arguments: PyTorch's aten/src/ATen/native/native_functions.yaml; the last
 // two of attention are custom operators of flash-attn (flash_attn_interface.py).
 constexpr LayerOp layer_ops[] = {
-    {"linear", products, linear},
-    {"addmm", products, [](const Call& call) { return product(call, 1); }},
-    {"mm", products, [](const Call& call) { return product(call, 0); }},
-    {"matmul", products, [](const Call& call) { return product(call, 0); }},
-    {"bmm", attends, [](const Call& call) { return product(call, 0); }},
-    {"baddbmm", attends, [](const Call& call) { return product(call, 1); }},
-    {"conv1d", products, convolution},
-    {"conv2d", products, convolution},
-    {"conv3d", products, convolution},
-    {"convolution", products, convolution},
-    {"scaled_dot_product_attention", attends,
-     [](const Call& call) { return attention(call, true); }},
-    {"_scaled_dot_product_flash_attention", attends,
-     [](const Call& call) { return attention(call, true); }},
-    {"_scaled_dot_product_efficient_attention", attends,
-     [](const Call& call) { return attention(call, true); }},
-    {"_scaled_dot_product_cudnn_attention", attends,
-     [](const Call& call) { return attention(call, true); }},
-    {"_flash_attn_forward", attends, [](const Call& call) { return attention(call, false); }},
-    {"flash_attn_func", attends, [](const Call& call) { return attention(call, false); }},
-    {"softmax", attends, [](const Call& call) { return elements_of("softmax", call.tensor(0)); }},
-    {"_softmax", attends, [](const Call& call) { return elements_of("softmax", call.tensor(0)); }},
-    {"layer_norm", pointwise,
-     [](const Call& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"native_layer_norm", pointwise,
-     [](const Call& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"rms_norm", pointwise,
-     [](const Call& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"_fused_rms_norm", pointwise,
-     [](const Call& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"batch_norm", pointwise,
-     [](const Call& call) { return elements_of("batch norm", call.tensor(0)); }},
-    {"group_norm", pointwise,
-     [](const Call& call) { return elements_of("group norm", call.tensor(0)); }},
-    {"embedding", pointwise, embedding},
-    {"dropout", pointwise, [](const Call& call) { return elements_of("dropout", call.tensor(0)); }},
-    {"native_dropout", pointwise,
-     [](const Call& call) { return elements_of("dropout", call.tensor(0)); }},
-    {"max_pool2d", pointwise,
-     [](const Call& call) { return elements_of("max pooling", call.tensor(0)); }},
-    {"avg_pool2d", pointwise,
-     [](const Call& call) { return elements_of("average pooling", call.tensor(0)); }},
-    {"adaptive_avg_pool2d", pointwise,
-     [](const Call& call) { return elements_of("average pooling", call.tensor(0)); }},
-    {"cross_entropy_loss", pointwise,
-     [](const Call& call) { return elements_of("loss", call.tensor(0)); }},
-    {"relu", pointwise, [](const Call& call) { return elements_of("relu", call.tensor(0)); }},
-    {"relu_", pointwise, [](const Call& call) { return elements_of("relu", call.tensor(0)); }},
-    {"gelu", pointwise, [](const Call& call) { return elements_of("gelu", call.tensor(0)); }},
-    {"silu", pointwise, [](const Call& call) { return elements_of("silu", call.tensor(0)); }},
-    {"sigmoid", pointwise, [](const Call& call) { return elements_of("sigmoid", call.tensor(0)); }},
-    {"tanh", pointwise, [](const Call& call) { return elements_of("tanh", call.tensor(0)); }},
-    {"add", pointwise, [](const Call& call) { return combination("add", call); }},
-    {"add_", pointwise, [](const Call& call) { return combination("add", call); }},
-    {"mul", pointwise, [](const Call& call) { return combination("mul", call); }},
+    {"linear", of_products, linear},
+    {"addmm", of_products, [](const OpCall& call) { return product(call, 1); }},
+    {"mm", of_products, [](const OpCall& call) { return product(call, 0); }},
+    {"matmul", of_products, [](const OpCall& call) { return product(call, 0); }},
+    {"bmm", of_attention, [](const OpCall& call) { return product(call, 0); }},
+    {"baddbmm", of_attention, [](const OpCall& call) { return product(call, 1); }},
+    {"conv1d", of_products, convolution},
+    {"conv2d", of_products, convolution},
+    {"conv3d", of_products, convolution},
+    {"convolution", of_products, convolution},
+    {"scaled_dot_product_attention", of_attention,
+     [](const OpCall& call) { return attention(call, true); }},
+    {"_scaled_dot_product_flash_attention", of_attention,
+     [](const OpCall& call) { return attention(call, true); }},
+    {"_scaled_dot_product_efficient_attention", of_attention,
+     [](const OpCall& call) { return attention(call, true); }},
+    {"_scaled_dot_product_cudnn_attention", of_attention,
+     [](const OpCall& call) { return attention(call, true); }},
+    {"_flash_attn_forward", of_attention,
+     [](const OpCall& call) { return attention(call, false); }},
+    {"flash_attn_func", of_attention, [](const OpCall& call) { return attention(call, false); }},
+    {"softmax", of_attention,
+     [](const OpCall& call) { return elements_of("softmax", call.tensor(0)); }},
+    {"_softmax", of_attention,
+     [](const OpCall& call) { return elements_of("softmax", call.tensor(0)); }},
+    {"layer_norm", of_elements,
+     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
+    {"native_layer_norm", of_elements,
+     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
+    {"rms_norm", of_elements,
+     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
+    {"_fused_rms_norm", of_elements,
+     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
+    {"batch_norm", of_elements,
+     [](const OpCall& call) { return elements_of("batch norm", call.tensor(0)); }},
+    {"group_norm", of_elements,
+     [](const OpCall& call) { return elements_of("group norm", call.tensor(0)); }},
+    {"embedding", of_elements, embedding},
+    {"dropout", of_elements,
+     [](const OpCall& call) { return elements_of("dropout", call.tensor(0)); }},
+    {"native_dropout", of_elements,
+     [](const OpCall& call) { return elements_of("dropout", call.tensor(0)); }},
+    {"max_pool2d", of_elements,
+     [](const OpCall& call) { return elements_of("max pooling", call.tensor(0)); }},
+    {"avg_pool2d", of_elements,
+     [](const OpCall& call) { return elements_of("average pooling", call.tensor(0)); }},
+    {"adaptive_avg_pool2d", of_elements,
+     [](const OpCall& call) { return elements_of("average pooling", call.tensor(0)); }},
+    {"cross_entropy_loss", of_elements,
+     [](const OpCall& call) { return elements_of("loss", call.tensor(0)); }},
+    {"relu", of_elements, [](const OpCall& call) { return elements_of("relu", call.tensor(0)); }},
+    {"relu_", of_elements, [](const OpCall& call) { return elements_of("relu", call.tensor(0)); }},
+    {"gelu", of_elements, [](const OpCall& call) { return elements_of("gelu", call.tensor(0)); }},
+    {"silu", of_elements, [](const OpCall& call) { return elements_of("silu", call.tensor(0)); }},
+    {"sigmoid", of_elements,
+     [](const OpCall& call) { return elements_of("sigmoid", call.tensor(0)); }},
+    {"tanh", of_elements, [](const OpCall& call) { return elements_of("tanh", call.tensor(0)); }},
+    {"add", of_elements, [](const OpCall& call) { return combination("add", call); }},
+    {"add_", of_elements, [](const OpCall& call) { return combination("add", call); }},
+    {"mul", of_elements, [](const OpCall& call) { return combination("mul", call); }},
 };
 
 /// The name without its namespace: "linear" of "aten::linear".
-std::string_view bare(std::string_view op) {
+std::string_view bare_name(std::string_view op) {
   const std::size_t colons = op.rfind("::");
   return colons == std::string_view::npos ? op : op.substr(colons + 2);
 }
 
-bool contains(std::string_view text, std::initializer_list<std::string_view> words) {
+bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
     return text.find(word) != std::string_view::npos;
   });
@@ -196,7 +201,7 @@ CallShape shape_of_conv(const Conv& conv, const Region& in, const Part& part) {
 
 }  // namespace
 
-std::string to_text(const CallShape& shape) {
+std::string text_of(const CallShape& shape) {
   std::string text = shape.what;
   for (std::size_t i = 0; i < shape.extents.size(); ++i) {
     text += fmt::format("{}{}", i == 0 ? " " : "x", shape.extents[i]);
@@ -206,12 +211,12 @@ std::string to_text(const CallShape& shape) {
 
 bool is_layer_op(std::string_view op) {
   return std::any_of(std::begin(layer_ops), std::end(layer_ops),
-                     [&](const LayerOp& known) { return known.name == bare(op); });
+                     [&](const LayerOp& known) { return known.name == bare_name(op); });
 }
 
 std::optional<CallShape> shape_of_call(std::string_view op, const OpShapes& shapes) {
   for (const LayerOp& known : layer_ops) {
-    if (known.name == bare(op)) return known.shape({shapes});
+    if (known.name == bare_name(op)) return known.shape({shapes});
   }
   return std::nullopt;
 }
@@ -266,36 +271,36 @@ std::optional<CallShape> shape_of_part(const Network& network, LayerId id, const
 }
 
 bool is_of_both_passes(std::string_view op) {
-  const std::string_view name = bare(op);
+  const std::string_view name = bare_name(op);
   return name == "mm" || name == "addmm" || name == "bmm" || name == "baddbmm" || name == "add" ||
          name == "add_" || name == "mul";
 }
 
 std::optional<StepPart> part_of_op(std::string_view op) {
-  const std::string_view name = bare(op);
+  const std::string_view name = bare_name(op);
   for (const LayerOp& known : layer_ops) {
     if (known.name == name) return known.part;
   }
-  if (contains(name, {"log_softmax"})) return StepPart::element_wise;
-  if (contains(name, {"attention", "flash_attn", "softmax", "bmm"})) return StepPart::attention;
-  if (contains(name, {"conv", "_mm", "mm_", "linear"})) return StepPart::products;
+  if (has_any(name, {"log_softmax"})) return StepPart::element_wise;
+  if (has_any(name, {"attention", "flash_attn", "softmax", "bmm"})) return StepPart::attention;
+  if (has_any(name, {"conv", "_mm", "mm_", "linear"})) return StepPart::products;
   if (op.starts_with("aten::") || op.starts_with("triton")) return StepPart::element_wise;
   return std::nullopt;
 }
 
 std::optional<StepPart> part_of_kernel(std::string_view name) {
-  if (contains(name, {"nccl", "rccl", "nvshmem", "AllReduce", "all_reduce", "allreduce"})) {
+  if (has_any(name, {"nccl", "rccl", "nvshmem", "AllReduce", "all_reduce", "allreduce"})) {
     return StepPart::exposed_sends;
   }
-  if (contains(name, {"flash_", "fmha", "attention", "Attention"})) return StepPart::attention;
-  if (contains(name, {"multi_tensor_apply", "adam", "Adam"})) return StepPart::optimizer;
-  if (contains(name,
-               {"gemm", "Gemm", "GEMM", "cutlass", "xmma", "nvjet", "wgrad", "dgrad", "conv",
-                "winograd", "splitK", "cublas", "triton_tem_fused_mm", "triton_tem_fused_addmm"})) {
+  if (has_any(name, {"flash_", "fmha", "attention", "Attention"})) return StepPart::attention;
+  if (has_any(name, {"multi_tensor_apply", "adam", "Adam"})) return StepPart::optimizer;
+  if (has_any(name,
+              {"gemm", "Gemm", "GEMM", "cutlass", "xmma", "nvjet", "wgrad", "dgrad", "conv",
+               "winograd", "splitK", "cublas", "triton_tem_fused_mm", "triton_tem_fused_addmm"})) {
     return StepPart::products;
   }
-  if (contains(name, {"elementwise", "reduce", "norm", "Norm", "softmax", "SoftMax", "triton",
-                      "dropout", "embedding", "copy", "Copy", "index", "pool", "Functor"})) {
+  if (has_any(name, {"elementwise", "reduce", "norm", "Norm", "softmax", "SoftMax", "triton",
+                     "dropout", "embedding", "copy", "Copy", "index", "pool", "Functor"})) {
     return StepPart::element_wise;
   }
   return std::nullopt;

@@ -31,7 +31,7 @@ struct CallShape {
   friend auto operator<=>(const CallShape&, const CallShape&) = default;
 };
 /// "matmul 4096x1024x3072".
-[[nodiscard]] std::string to_text(const CallShape& shape);
+[[nodiscard]] std::string text_of(const CallShape& shape);
 
 /// The layer that a forward operator is, "aten::linear", by its recorded shapes; nothing for other
 /// operators, and where the shapes do not say it.

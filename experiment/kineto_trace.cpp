@@ -20,15 +20,15 @@ namespace parsim::experiment {
 
 namespace {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 constexpr std::size_t most_events = std::size_t{8} << 20;
 constexpr std::size_t most_at_once = std::size_t{16} << 20;  ///< bytes of one event
 constexpr std::size_t most_text = std::size_t{8} << 30;      ///< decompressed
-constexpr std::size_t deepest = 64;
-constexpr double latest = 1e17;  ///< microseconds, three thousand years
+constexpr std::size_t deepest_trace = 64;
+constexpr double latest_time = 1e17;  ///< microseconds, three thousand years
 
-constexpr std::string_view accepted =
+constexpr std::string_view accepted_trace =
     "accepted: what torch.profiler's export_chrome_trace() writes";
 
 /// The bytes of a file, decompressed if it is gzipped (zlib tells by its first bytes).
@@ -75,7 +75,7 @@ class ByteSource {
 
  private:
   [[noreturn]] void refuse(const std::string& reason) const {
-    throw InputError(path_, "cannot be read: " + reason, accepted);
+    throw InputError(path_, "cannot be read: " + reason, accepted_trace);
   }
 
   const std::string& path_;
@@ -109,22 +109,22 @@ struct ByteIterator {
 };
 
 /// Categories of today, and those of PyTorch 1.9 to 1.12.
-std::optional<Kind> kind_of(std::string_view category) {
-  constexpr std::array<std::pair<std::string_view, Kind>, 14> known{{
-      {"cpu_op", Kind::op},
-      {"Operator", Kind::op},
-      {"operator", Kind::op},
-      {"user_annotation", Kind::annotation},
-      {"cuda_runtime", Kind::launch},
-      {"cuda_driver", Kind::launch},
-      {"Runtime", Kind::launch},
-      {"runtime", Kind::launch},
-      {"kernel", Kind::kernel},
-      {"Kernel", Kind::kernel},
-      {"gpu_memcpy", Kind::copy},
-      {"gpu_memset", Kind::copy},
-      {"Memcpy", Kind::copy},
-      {"Memset", Kind::copy},
+std::optional<EventKind> kind_of(std::string_view category) {
+  constexpr std::array<std::pair<std::string_view, EventKind>, 14> known{{
+      {"cpu_op", EventKind::op},
+      {"Operator", EventKind::op},
+      {"operator", EventKind::op},
+      {"user_annotation", EventKind::annotation},
+      {"cuda_runtime", EventKind::launch},
+      {"cuda_driver", EventKind::launch},
+      {"Runtime", EventKind::launch},
+      {"runtime", EventKind::launch},
+      {"kernel", EventKind::kernel},
+      {"Kernel", EventKind::kernel},
+      {"gpu_memcpy", EventKind::copy},
+      {"gpu_memset", EventKind::copy},
+      {"Memcpy", EventKind::copy},
+      {"Memset", EventKind::copy},
   }};
   for (const auto& [word, kind] : known) {
     if (word == category) return kind;
@@ -134,9 +134,9 @@ std::optional<Kind> kind_of(std::string_view category) {
 
 /// The parser calls its members, whose names and types are nlohmann's SAX interface. Keys of an
 /// event's arguments are those of libkineto's output_json.cpp and PyTorch's profiler/util.cpp.
-class Builder {
+class TraceBuilder {
  public:
-  Builder(KinetoTrace& trace, ByteSource& source, const std::string& path)
+  TraceBuilder(KinetoTrace& trace, ByteSource& source, const std::string& path)
       : trace_(trace), source_(source), path_(path) {}
 
   bool null() { return true; }
@@ -203,7 +203,7 @@ class Builder {
     throw InputError(
         path_,
         fmt::format("{} at byte {}", number ? "a number out of range" : "not JSON", position),
-        accepted);
+        accepted_trace);
   }
 
   [[nodiscard]] std::size_t seen() const { return seen_; }
@@ -212,8 +212,9 @@ class Builder {
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
   bool open() {
-    if (++depth_ < deepest) return true;
-    throw InputError(path_, fmt::format("nested deeper than {} levels", deepest), accepted);
+    if (++depth_ < deepest_trace) return true;
+    throw InputError(path_, fmt::format("nested deeper than {} levels", deepest_trace),
+                     accepted_trace);
   }
   /// Whether a value is a member of an event, or of its arguments (2).
   [[nodiscard]] bool in_event(std::size_t level) const {
@@ -270,10 +271,10 @@ class Builder {
   void end_event() {
     ++seen_;
     source_.event_ends();
-    const std::optional<Kind> kind = kind_of(category_);
+    const std::optional<EventKind> kind = kind_of(category_);
     if (phase_ != "X" || !kind) return;
-    if (*kind == Kind::launch && now_.correlation < 0) return;
-    const auto known = [](double time) { return std::abs(time) <= latest; };
+    if (*kind == EventKind::launch && now_.correlation < 0) return;
+    const auto known = [](double time) { return std::abs(time) <= latest_time; };
     if (!known(now_.start) || !known(duration_) || duration_ < 0) {
       throw InputError(fmt::format("{}:/traceEvents/{}", path_, seen_ - 1),
                        fmt::format("ts {} and dur {}", now_.start, duration_),
@@ -287,8 +288,8 @@ class Builder {
     now_.kind = *kind;
     now_.end = now_.start + duration_;
     now_.name = index_of(name_);
-    if (*kind == Kind::op) now_.shapes = index_of(shapes_);
-    if (*kind == Kind::kernel || *kind == Kind::copy) {
+    if (*kind == EventKind::op) now_.shapes = index_of(shapes_);
+    if (*kind == EventKind::kernel || *kind == EventKind::copy) {
       if (stream_ >= 0) now_.thread = stream_;
       add_gpu(device_);
     }
@@ -339,7 +340,7 @@ class Builder {
 KinetoTrace read_kineto_trace(const std::string& path) {
   KinetoTrace trace;
   ByteSource source(path);
-  Builder builder(trace, source, path);
+  TraceBuilder builder(trace, source, path);
   nlohmann::json::sax_parse(ByteIterator{&source}, ByteIterator{}, &builder);
   if (trace.gpus.empty()) {
     throw InputError(path, fmt::format("no kernel of a GPU among its {} events", builder.seen()),

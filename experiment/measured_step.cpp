@@ -16,9 +16,9 @@ namespace parsim::experiment {
 
 namespace {
 
-constexpr std::size_t index_of(GpuPart part) { return static_cast<std::size_t>(part); }
+constexpr std::size_t index_of_part(GpuPart part) { return static_cast<std::size_t>(part); }
 
-GpuPart gpu_part(StepPart part) {
+GpuPart gpu_part_of(StepPart part) {
   switch (part) {
     case StepPart::peak:
     case StepPart::products:
@@ -44,11 +44,11 @@ GpuParts gpu_parts(const Waterfall& times, Seconds step, GpuPart delays) {
   GpuParts parts{};
   for (std::size_t p = 0; p < times.size(); ++p) {
     const auto part = static_cast<StepPart>(p);
-    parts[index_of(part == StepPart::delays ? delays : gpu_part(part))] += times[p];
+    parts[index_of_part(part == StepPart::delays ? delays : gpu_part_of(part))] += times[p];
   }
   Seconds busy{};
   for (const Seconds time : parts) busy += time;
-  parts[index_of(GpuPart::idle)] += step - busy;
+  parts[index_of_part(GpuPart::idle)] += step - busy;
   return parts;
 }
 
@@ -202,7 +202,8 @@ std::vector<Seconds> times_of(const std::vector<const LayerCall*>& calls, Pass p
   return times;
 }
 
-void check_precision(const TraceSteps& trace, Precision precision, const std::string& trace_name) {
+void check_traced_precision(const TraceSteps& trace, Precision precision,
+                            const std::string& trace_name) {
   const std::string& type = trace.precision_of_products;
   const std::string_view found = type == "c10::BFloat16" ? "bf16"
                                  : type == "c10::Half"   ? "fp16"
@@ -227,7 +228,7 @@ void add_sample(const Run& run, const PlannedKind& kind, Pass pass, const Spread
 }
 
 /// The machine of a profile: the traced device alone.
-Machine machine_of(const Cluster& cluster, DeviceId device, const std::string& trace_name) {
+Machine traced_machine(const Cluster& cluster, DeviceId device, const std::string& trace_name) {
   Machine machine;
   machine.backend = "cuda";
   machine.name = cluster.model(device).name;
@@ -249,7 +250,7 @@ Machine machine_of(const Cluster& cluster, DeviceId device, const std::string& t
 
 double MeasuredStep::points(GpuPart part) const {
   if (measured == predicted) return 0;
-  const std::size_t p = index_of(part);
+  const std::size_t p = index_of_part(part);
   return (predicted_mfu - measured_mfu) *
          ((measured_parts[p] - predicted_parts[p]) / (measured - predicted));
 }
@@ -258,7 +259,7 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
                                 const TraceSteps& trace, DeviceId device,
                                 const std::string& trace_name) {
   const Cluster& cluster = experiment.cluster;
-  check_precision(trace, run.dag.precision, trace_name);
+  check_traced_precision(trace, run.dag.precision, trace_name);
   MeasuredStep step;
   step.device = device;
   step.steps = trace.steps.size();
@@ -313,7 +314,7 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
                      return std::abs((a.measured - a.predicted).count()) >
                             std::abs((b.measured - b.predicted).count());
                    });
-  step.profile.machine = machine_of(cluster, device, trace_name);
+  step.profile.machine = traced_machine(cluster, device, trace_name);
   if (!trace.has_shapes) {
     step.notes.emplace_back(
         "the trace has no shapes, so layers are not compared: record_shapes=True in "

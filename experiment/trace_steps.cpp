@@ -11,19 +11,19 @@ namespace parsim::experiment {
 
 namespace {
 
-using Kind = TraceEvent::Kind;
-constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t no_event = std::numeric_limits<std::size_t>::max();
 constexpr std::string_view backward_prefix = "autograd::engine::evaluate_function: ";
 
 /// What is known of the events of the host, by position in KinetoTrace::events.
-class Host {
+class HostEvents {
  public:
-  explicit Host(const KinetoTrace& trace) : trace_(trace), parent_(trace.events.size(), nothing) {
+  explicit HostEvents(const KinetoTrace& trace)
+      : trace_(trace), parent_(trace.events.size(), no_event) {
     nest();
     for (std::size_t e = 0; e < trace.events.size(); ++e) {
       const TraceEvent& event = trace.events[e];
-      if (event.kind == Kind::launch) launches_[event.correlation] = e;
-      if (event.kind != Kind::op) continue;
+      if (event.kind == TraceEvent::Kind::launch) launches_[event.correlation] = e;
+      if (event.kind != TraceEvent::Kind::op) continue;
       if (event.external >= 0) by_external_.try_emplace(event.external, e);
       if (event.sequence >= 0 && !is_of_backward(e)) by_sequence_[event.sequence].push_back(e);
     }
@@ -42,22 +42,22 @@ class Host {
   /// The call of the runtime that starts work on the GPU, or nothing.
   [[nodiscard]] std::size_t launch_of(const TraceEvent& work) const {
     const auto found = launches_.find(work.correlation);
-    return work.correlation < 0 || found == launches_.end() ? nothing : found->second;
+    return work.correlation < 0 || found == launches_.end() ? no_event : found->second;
   }
   /// The innermost operator that starts it, or nothing.
   [[nodiscard]] std::size_t op_of(const TraceEvent& work) const {
     const auto found = by_external_.find(work.external);
     if (work.external >= 0 && found != by_external_.end()) return found->second;
     const std::size_t launch = launch_of(work);
-    return launch == nothing ? nothing : parent_[launch];
+    return launch == no_event ? no_event : parent_[launch];
   }
   /// The operator whose backward pass has this sequence number: the last one before it that has the
   /// number, too, because operators count on only when they make a node of the graph.
   [[nodiscard]] std::size_t forward_of(std::size_t backward) const {
     const TraceEvent& event = trace_.events[backward];
     const auto found = by_sequence_.find(event.sequence);
-    if (event.sequence < 0 || found == by_sequence_.end()) return nothing;
-    std::size_t last = nothing;
+    if (event.sequence < 0 || found == by_sequence_.end()) return no_event;
+    std::size_t last = no_event;
     for (const std::size_t op : found->second) {
       if (trace_.events[op].start < event.start) last = op;
     }
@@ -70,7 +70,7 @@ class Host {
   void nest() {
     std::vector<std::size_t> order;
     for (std::size_t e = 0; e < trace_.events.size(); ++e) {
-      if (trace_.events[e].kind < Kind::kernel) order.push_back(e);
+      if (trace_.events[e].kind < TraceEvent::Kind::kernel) order.push_back(e);
     }
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       const TraceEvent &one = trace_.events[a], &other = trace_.events[b];
@@ -86,12 +86,12 @@ class Host {
         open.pop_back();
       }
       if (!open.empty()) parent_[e] = open.back();
-      if (event.kind != Kind::launch) open.push_back(e);
+      if (event.kind != TraceEvent::Kind::launch) open.push_back(e);
     }
   }
   /// Whether an operator is a part of the backward pass, not of a layer that is recomputed in it.
   [[nodiscard]] bool is_of_backward(std::size_t event) const {
-    for (std::size_t e = event; e != nothing; e = parent_[e]) {
+    for (std::size_t e = event; e != no_event; e = parent_[e]) {
       if (name(e).starts_with(backward_prefix)) return true;
       if (is_layer_op(name(e)) && !is_of_both_passes(name(e))) return false;
     }
@@ -105,26 +105,26 @@ class Host {
 };
 
 /// What the operators around a kernel say.
-struct Origin {
-  std::size_t layer = nothing;  ///< the forward operator that is the layer
+struct KernelOrigin {
+  std::size_t layer = no_event;  ///< the forward operator that is the layer
   bool backward = false;
   bool of_optimizer = false;
   std::optional<StepPart> part;  ///< of the innermost operator that tells
 };
 
-class Finder {
+class OriginFinder {
  public:
-  Finder(const KinetoTrace& trace, const Host& host) : trace_(trace), host_(host) {}
+  OriginFinder(const KinetoTrace& trace, const HostEvents& host) : trace_(trace), host_(host) {}
 
-  [[nodiscard]] Origin origin_of(std::size_t op) const {
-    Origin origin;
-    std::size_t backward = nothing;
-    for (std::size_t e = op; e != nothing; e = host_.parent(e)) {
+  [[nodiscard]] KernelOrigin origin_of(std::size_t op) const {
+    KernelOrigin origin;
+    std::size_t backward = no_event;
+    for (std::size_t e = op; e != no_event; e = host_.parent(e)) {
       const std::string& name = host_.name(e);
       if (name.starts_with("Optimizer.step") || name.starts_with("_fused_adam")) {
         origin.of_optimizer = true;
       }
-      if (trace_.events[e].kind != Kind::op || backward != nothing) continue;
+      if (trace_.events[e].kind != TraceEvent::Kind::op || backward != no_event) continue;
       if (name.starts_with(backward_prefix)) {
         backward = e;
         continue;
@@ -133,27 +133,28 @@ class Finder {
       if (is_layer(e)) origin.layer = e;  // the outermost stays
     }
     // Within the backward pass a product or a sum is the backward pass; a layer was recomputed.
-    const bool recomputed = origin.layer != nothing && !is_of_both_passes(host_.name(origin.layer));
-    if (backward == nothing || recomputed) return origin;
-    origin.layer = nothing;
+    const bool recomputed =
+        origin.layer != no_event && !is_of_both_passes(host_.name(origin.layer));
+    if (backward == no_event || recomputed) return origin;
+    origin.layer = no_event;
     origin.backward = true;
-    for (std::size_t e = host_.forward_of(backward); e != nothing; e = host_.parent(e)) {
+    for (std::size_t e = host_.forward_of(backward); e != no_event; e = host_.parent(e)) {
       if (host_.name(e).starts_with(backward_prefix)) break;
       if (is_layer(e)) origin.layer = e;
     }
-    if (origin.layer != nothing) origin.part = part_of_op(host_.name(origin.layer));
+    if (origin.layer != no_event) origin.part = part_of_op(host_.name(origin.layer));
     return origin;
   }
 
  private:
   [[nodiscard]] bool is_layer(std::size_t op) const {
     const TraceEvent& event = trace_.events[op];
-    return event.kind == Kind::op && event.shapes != 0 &&
+    return event.kind == TraceEvent::Kind::op && event.shapes != 0 &&
            shape_of_call(trace_.name_of(event), trace_.shapes[event.shapes]).has_value();
   }
 
   const KinetoTrace& trace_;
-  const Host& host_;
+  const HostEvents& host_;
 };
 
 /// Which gradient a kernel of a layer's backward pass makes; nothing if it may be either.
@@ -188,7 +189,7 @@ std::vector<double> borders_on_host(const KinetoTrace& trace) {
   std::vector<double> starts, optimizer_ends;
   double end = 0;
   for (const TraceEvent& event : trace.events) {
-    if (event.kind != Kind::annotation) continue;
+    if (event.kind != TraceEvent::Kind::annotation) continue;
     const std::string& name = trace.name_of(event);
     if (name.starts_with("ProfilerStep#")) {
       starts.push_back(event.start);
@@ -219,8 +220,8 @@ std::size_t TraceSteps::median() const {
 }
 
 TraceSteps steps_of(const KinetoTrace& trace) {
-  const Host host(trace);
-  const Finder finder(trace, host);
+  const HostEvents host(trace);
+  const OriginFinder finder(trace, host);
   TraceSteps made;
   made.has_shapes = trace.shapes.size() > 1;
   double zero = std::numeric_limits<double>::infinity();
@@ -243,14 +244,14 @@ TraceSteps steps_of(const KinetoTrace& trace) {
   std::unordered_map<std::size_t, std::size_t> call_of;  // by the layer's operator
   std::map<std::string, double> types;
   for (const TraceEvent& event : trace.events) {
-    if (event.kind != Kind::kernel && event.kind != Kind::copy) continue;
+    if (event.kind != TraceEvent::Kind::kernel && event.kind != TraceEvent::Kind::copy) continue;
     const std::size_t op = host.op_of(event), launch = host.launch_of(event);
     const Seconds time{(event.end - event.start) * 1e-6};
-    const double started = launch != nothing ? trace.events[launch].start
-                           : op != nothing   ? trace.events[op].start
-                                             : event.start;
+    const double started = launch != no_event ? trace.events[launch].start
+                           : op != no_event   ? trace.events[op].start
+                                              : event.start;
     const std::size_t step = step_at(started);
-    const bool kernel = event.kind == Kind::kernel;
+    const bool kernel = event.kind == TraceEvent::Kind::kernel;
     if (kernel) first[step] = std::min(first[step], event.start);
     if (step < marked) last_end = std::max(last_end, event.end);
 
@@ -259,17 +260,17 @@ TraceSteps steps_of(const KinetoTrace& trace) {
     work.name = event.name;
     const std::optional<StepPart> by_name =
         kernel ? part_of_kernel(trace.name_of(event)) : std::nullopt;
-    const Origin origin = op == nothing ? Origin{} : finder.origin_of(op);
+    const KernelOrigin origin = op == no_event ? KernelOrigin{} : finder.origin_of(op);
     work.part = by_name == StepPart::exposed_sends ? by_name
                 : origin.of_optimizer              ? StepPart::optimizer
                 : origin.part                      ? origin.part
                                                    : by_name;
-    if (op != nothing && work.part == StepPart::products) {
+    if (op != no_event && work.part == StepPart::products) {
       const OpShapes& shapes = trace.shapes[trace.events[op].shapes];
       const auto type = std::find_if(shapes.types.begin(), shapes.types.end(), is_number_format);
       if (type != shapes.types.end()) types[*type] += time.count();
     }
-    if (origin.layer == nothing || origin.of_optimizer) continue;
+    if (origin.layer == no_event || origin.of_optimizer) continue;
     const auto [entry, fresh] = call_of.try_emplace(origin.layer, made.calls.size());
     if (fresh) {
       const TraceEvent& layer = trace.events[origin.layer];
@@ -301,7 +302,7 @@ TraceSteps steps_of(const KinetoTrace& trace) {
   for (std::size_t s = 0; s < marked; ++s) {
     if (first[s] < std::numeric_limits<double>::infinity()) numbers.push_back(s);
   }
-  std::vector<std::size_t> position(marked + 2, nothing);
+  std::vector<std::size_t> position(marked + 2, no_event);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const double begin = first[numbers[i]];
     const double next = i + 1 < numbers.size() ? first[numbers[i + 1]] : first[marked];

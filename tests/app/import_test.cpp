@@ -17,11 +17,12 @@ using testing::Finished;
 using testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
-const Words question = {
+const Words traced_run = {
     "--network", "mlp", "--cluster",  "star:2,device=t4,rate=12GB/s,latency=1us",
     "--batch",   "128", "--strategy", "data"};
 
-Finished import(const TemporaryFolder& folder, const Words& more, const Words& asked = question) {
+Finished import_trace(const TemporaryFolder& folder, const Words& more,
+                      const Words& asked = traced_run) {
   Words command = {"import", "kineto", "trace.json"};
   command.insert(command.end(), asked.begin(), asked.end());
   command.insert(command.end(), more.begin(), more.end());
@@ -31,7 +32,7 @@ Finished import(const TemporaryFolder& folder, const Words& more, const Words& a
 TEST_CASE("import: the first line says both MFUs and where the points went") {
   const TemporaryFolder folder;
   folder.write("trace.json", testing::mlp_trace().text());
-  const Finished done = import(folder, {"--json"});
+  const Finished done = import_trace(folder, {"--json"});
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
   const json result = json::parse(done.out);
@@ -52,7 +53,7 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
                       .epsilon(1e-9));
 
   // The trace is faster than two T4s are predicted to be.
-  const std::string text = import(folder, {}).out;
+  const std::string text = import_trace(folder, {}).out;
   CHECK(text.substr(0, text.find('\n')).starts_with("measured 28.5 % MFU (0.310 ms), predicted "));
   CHECK(text.find("): the gained points are ") < text.find('\n'));
   CHECK(text.find("; lost again: ") < text.find('\n'));
@@ -61,7 +62,7 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
 TEST_CASE("import: its profile is one that --profile reads, and rerun makes the same result") {
   const TemporaryFolder folder;
   folder.write("trace.json", testing::mlp_trace().text());
-  const Finished done = import(folder, {"-o", "profile.json", "--json"});
+  const Finished done = import_trace(folder, {"-o", "profile.json", "--json"});
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
   const json result = json::parse(done.out);
@@ -72,7 +73,7 @@ TEST_CASE("import: its profile is one that --profile reads, and rerun makes the 
   CHECK(profile.machine.cluster.models.at(0).name == "t4");
 
   // Products and element-wise kernels are now those of the trace.
-  const Finished again = import(folder, {"--profile", "profile.json", "--json"});
+  const Finished again = import_trace(folder, {"--profile", "profile.json", "--json"});
   CAPTURE(again.err);
   REQUIRE(again.exit_code == 0);
   for (const json& part : json::parse(again.out)["parts"]) {
@@ -93,22 +94,23 @@ TEST_CASE("import: refusals say in one sentence what is accepted") {
   const TemporaryFolder folder;
   testing::KinetoWriter trace = testing::mlp_trace();
   folder.write("trace.json", trace.text());
-  const auto refused = [&](const Words& more, const Words& asked = question) {
-    const Finished done = import(folder, more, asked);
+  const auto refused = [&](const Words& more, const Words& asked = traced_run) {
+    const Finished done = import_trace(folder, more, asked);
     CHECK(done.exit_code == 2);
     CHECK(done.out.empty());
     return done.err;
   };
-  const Words no_plan(question.begin(), question.end() - 2);
+  const Words no_plan(traced_run.begin(), traced_run.end() - 2);
   CHECK(refused({}, no_plan) ==
         "parsim: --strategy: missing; accepted: the plan of the traced run, by --strategy with its "
         "degrees, --layout or --plan\n");
-  CHECK(refused({"--strategy", "owt"}) == "parsim: --strategy: given 2 times; accepted: one name\n");
+  CHECK(refused({"--strategy", "owt"}) ==
+        "parsim: --strategy: given 2 times; accepted: one name\n");
   CHECK(refused({"--precision", "bf16"}) ==
         "parsim: --precision: bf16, but matrix products of trace.json are in fp32; accepted: fp32 "
         "or tf32\n");
   // Another batch has no shape of the trace.
-  Words other = question;
+  Words other = traced_run;
   other[5] = "64";
   CHECK(refused({"-o", "profile.json"}, other)
             .starts_with("parsim: -o: 'trace.json' has no kernel of a shape that the plan has; "));

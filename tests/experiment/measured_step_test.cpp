@@ -23,14 +23,14 @@ namespace {
 using testing::KinetoWriter;
 using testing::TemporaryFolder;
 
-constexpr double us = 1e-6;
+constexpr double microsecond = 1e-6;
 
 TraceSteps steps_in(const KinetoWriter& trace) {
   const TemporaryFolder folder;
   return steps_of(read_kineto_trace(folder.write("trace.json", trace.text())));
 }
 
-Request question() {
+Request mlp_on_two() {
   Request request;
   request.network = "mlp";
   request.cluster = "star:2,device=t4,rate=12GB/s,latency=1us";
@@ -38,16 +38,16 @@ Request question() {
   return request;
 }
 
-Run run_of(const Experiment& experiment) {
+Run data_run(const Experiment& experiment) {
   for (const strategies::Strategy& row : strategies::all()) {
     if (row.name == "data") return run_plan(experiment, make_plan(experiment, row));
   }
   return {};
 }
 
-MeasuredStep measured(const KinetoWriter& trace, const Request& request = question()) {
+MeasuredStep measured(const KinetoWriter& trace, const Request& request = mlp_on_two()) {
   const Experiment experiment(request);
-  return compare_with_trace(experiment, run_of(experiment), steps_in(trace), DeviceId{1},
+  return compare_with_trace(experiment, data_run(experiment), steps_in(trace), DeviceId{1},
                             "trace.json");
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("measured step: the example that the help names is the trace of these 
 TEST_CASE("measured step: by hand, parts of the median of three steps") {
   const MeasuredStep step = measured(testing::mlp_trace());
   CHECK(step.steps == 3);
-  CHECK(step.measured.count() == doctest::Approx(310 * us).epsilon(1e-12));
+  CHECK(step.measured.count() == doctest::Approx(310 * microsecond).epsilon(1e-12));
   // The sums of mlp_trace(): products, attention, element-wise, optimizer, rest, communication,
   // idle.
   check_parts(step.measured_parts, {Seconds{170}, Seconds{0}, Seconds{24}, Seconds{40}, Seconds{7},
@@ -100,7 +100,8 @@ std::map<std::string, double> times_of(const Profile& profile) {
     std::string name(kind_name(sample.kind));
     name.append(" ").append(std::to_string(sample.inputs[0].elements()));
     name.append("->").append(std::to_string(sample.part.out.volume()));
-    times[name + " " + std::string(to_text(sample.pass))] = sample.time.median.count() / us;
+    times[name + " " + std::string(to_text(sample.pass))] =
+        sample.time.median.count() / microsecond;
     CHECK(sample.device == "t4");
   }
   return times;
@@ -136,7 +137,7 @@ TEST_CASE("measured step: by hand, the profile has every kernel of the trace") {
 
 TEST_CASE("measured step: a step predicted with the trace's own profile has the same kernels") {
   const TemporaryFolder folder;
-  Request request = question();
+  Request request = mlp_on_two();
   request.profile = folder.write("profile.json", to_json(measured(testing::mlp_trace()).profile));
   const MeasuredStep step = measured(testing::mlp_trace(), request);
   for (const GpuPart part : {GpuPart::products, GpuPart::element_wise}) {
@@ -145,7 +146,7 @@ TEST_CASE("measured step: a step predicted with the trace's own profile has the 
           doctest::Approx(step.measured_parts[p].count()).epsilon(1e-9));
   }
   for (const ShapeTimes& shape : step.shapes) {
-    CAPTURE(to_text(shape.shape));
+    CAPTURE(text_of(shape.shape));
     CHECK(shape.predicted_calls == shape.measured_calls);
     CHECK(shape.predicted.count() == doctest::Approx(shape.measured.count()).epsilon(1e-9));
   }
@@ -195,7 +196,7 @@ TEST_CASE("measured step: without ProfilerStep the optimizer ends steps, else al
   TraceSteps steps = steps_in(trace);
   REQUIRE(steps.steps.size() == 2);  // the last one's end is not known
   CHECK((steps.steps[0].end - steps.steps[0].start).count() ==
-        doctest::Approx(310 * us).epsilon(1e-9));
+        doctest::Approx(310 * microsecond).epsilon(1e-9));
   std::erase_if(trace.events, [](const auto& event) {
     return event["name"].template get<std::string>().starts_with("Optimizer");
   });
@@ -204,7 +205,7 @@ TEST_CASE("measured step: without ProfilerStep the optimizer ends steps, else al
   CHECK(steps.annotated == 0);
   // From the first kernel to the end of the last copy: 300 + 310 + 320 + 290.
   CHECK((steps.steps[0].end - steps.steps[0].start).count() ==
-        doctest::Approx(1220 * us).epsilon(1e-9));
+        doctest::Approx(1220 * microsecond).epsilon(1e-9));
 }
 
 TEST_CASE("measured step: two kernels at once count once, the product first") {
@@ -230,8 +231,8 @@ TEST_CASE("measured step: a layer that is recomputed in the backward pass is a f
   const TraceSteps steps = steps_in(trace);
   REQUIRE(steps.calls.size() == 1);
   CHECK(steps.calls[0].shape == CallShape{"matmul", {16, 4, 16}});
-  CHECK(steps.calls[0].forward.count() == doctest::Approx(30 * us).epsilon(1e-9));
-  CHECK(steps.calls[0].backward.count() == doctest::Approx(40 * us).epsilon(1e-9));
+  CHECK(steps.calls[0].forward.count() == doctest::Approx(30 * microsecond).epsilon(1e-9));
+  CHECK(steps.calls[0].backward.count() == doctest::Approx(40 * microsecond).epsilon(1e-9));
 }
 
 TEST_CASE("measured step: queries, keys and values in one product are divided among the plan's") {
@@ -249,13 +250,14 @@ TEST_CASE("measured step: queries, keys and values in one product are divided am
   // 20, 20, 20 and 14 us: all four have the same shape.
   REQUIRE(step.profile.kernels.size() == 1);
   CHECK(step.profile.kernels[0].time.samples == 4);
-  CHECK(step.profile.kernels[0].time.median.count() == doctest::Approx(20 * us).epsilon(1e-9));
+  CHECK(step.profile.kernels[0].time.median.count() ==
+        doctest::Approx(20 * microsecond).epsilon(1e-9));
   const auto row = std::find_if(step.shapes.begin(), step.shapes.end(),
                                 [](const ShapeTimes& times) { return times.measured_calls > 0; });
   REQUIRE(row != step.shapes.end());
   CHECK(row->predicted_calls == 4);
   CHECK(row->measured_calls == 4);
-  CHECK(row->measured.count() == doctest::Approx(74 * us).epsilon(1e-9));
+  CHECK(row->measured.count() == doctest::Approx(74 * microsecond).epsilon(1e-9));
 }
 
 TEST_CASE("kineto trace: what is no trace of one GPU is refused in one sentence") {
@@ -301,7 +303,7 @@ TEST_CASE("kineto trace: what is no trace of one GPU is refused in one sentence"
 TEST_CASE("call shapes: a layer's part and its operator have the same shape") {
   const auto of = [](std::string_view op, const OpShapes& shapes) {
     const std::optional<CallShape> made = shape_of_call(op, shapes);
-    return made ? to_text(*made) : "";
+    return made ? text_of(*made) : "";
   };
   CHECK(of("aten::linear", {{{2, 16, 64}, {192, 64}, {192}}, {}, {}}) == "matmul 32x64x192");
   CHECK(of("aten::addmm", {{{192}, {32, 64}, {64, 192}}, {}, {}}) == "matmul 32x64x192");
@@ -325,7 +327,7 @@ TEST_CASE("call shapes: a layer's part and its operator have the same shape") {
   for (std::size_t l = 0; l < experiment.network.layers.size(); ++l) {
     const Part part{whole(experiment.network.layers[l].out, 2), {}};
     if (const auto shape = shape_of_part(experiment.network, LayerId{l}, part)) {
-      shapes.insert(to_text(*shape));
+      shapes.insert(text_of(*shape));
     }
   }
   for (const std::string expected :
