@@ -66,6 +66,8 @@ Outcome run_compare(const experiment::Arguments& arguments) {
     if (candidate.error.empty()) {
       experiment::Run done = experiment::run_plan(experiment, candidate.planned);
       results.push_back(done.result);
+      results.back().trainers =
+          report::trainer_words(experiment.network, experiment.cluster, candidate.planned.plan);
       results.back().strategy = candidate.strategy->name;
       if (report) sections.push_back(report->section(experiment, done, candidate.planned.plan));
       if (request.hardware) dags.push_back(std::move(done.dag));

@@ -81,6 +81,7 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   const experiment::Experiment experiment(request);
   const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
   experiment::Run run = experiment::run_plan(experiment, planned);
+  run.result.trainers = report::trainer_words(experiment.network, experiment.cluster, planned.plan);
   experiment::check_algorithm_used(experiment.request, {&run.result, 1});
   experiment::bound_steps(experiment, {&run.result, 1});
   std::optional<experiment::HardwareRows> rows;
@@ -130,10 +131,9 @@ class NewFolders {
   std::vector<std::string> made_;
 };
 
-void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
-  NewFolders folders;
+void add_smpi(const sim::SmpiReplay& replay, const std::string& folder, NewFolders& folders,
+              std::vector<FileContent>& files) {
   folders.make(folder, "--smpi");
-  std::vector<FileContent> files;
   const auto write = [&](const std::string& name, const std::string& content) {
     files.push_back({OutputFile(folder + "/" + name, "--smpi"), content});
   };
@@ -146,8 +146,6 @@ void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
   write("platform.xml", replay.platform);
   write("hostfile", replay.hostfile);
   write("traces.txt", names);
-  commit_all(files);
-  folders.keep();
 }
 
 std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments) {
@@ -165,10 +163,9 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
   return trainer;
 }
 
-/// Writes the plan into the same folder.
-void write_launch(const report::LaunchResult& result, const std::string& plan_path,
-                  const std::string& plan) {
-  NewFolders folders;
+/// With the plan in the same folder.
+void add_launch(const report::LaunchResult& result, const std::string& plan_path,
+                const std::string& plan, NewFolders& folders, std::vector<FileContent>& files) {
   folders.make(result.folder, "-o");
   // --plan could not tell whose files count.
   for (const std::string_view name : experiment::trainer_files) {
@@ -179,7 +176,6 @@ void write_launch(const report::LaunchResult& result, const std::string& plan_pa
     throw InputError("-o", fmt::format("'{}' is there, of another trainer", path),
                      "accepted: another folder, or one without it");
   }
-  std::vector<FileContent> files;
   for (const report::LaunchFile& file : result.launch.files) {
     const std::string path = result.folder + "/" + file.name;
     for (std::size_t at = file.name.find('/'); at != std::string::npos;
@@ -189,8 +185,6 @@ void write_launch(const report::LaunchResult& result, const std::string& plan_pa
     files.push_back({OutputFile(path, "-o", file.runs), file.text});
   }
   files.push_back({OutputFile(plan_path, "-o"), plan});
-  commit_all(files);
-  folders.keep();
 }
 
 }  // namespace
@@ -231,12 +225,14 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   if (dag_file) {
     dag_text = files.dag.ends_with(".dot") ? report::dot_of(dag, experiment.cluster) : to_json(dag);
   }
+  NewFolders folders;
+  std::vector<FileContent> written;  // all or none, whichever fails
   if (arguments.has("--smpi")) {
     const sim::SmpiReplay replay =
         sim::smpi_replay(dag, experiment.cluster, experiment.step_cost(), options);
     files.smpi_ranks = replay.traces.size();
     files.smpi_hosts = replay.hosts;
-    write_smpi(replay, files.smpi);
+    add_smpi(replay, files.smpi, folders, written);
   }
   if (trainer) {
     const experiment::RunResult result = experiment::run_plan(experiment, planned).result;
@@ -246,11 +242,11 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
         result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};
   }
   std::string plan_text = to_json(planned.plan);
-  if (trainer) write_launch(*files.launch, files.plan, plan_text);
-  std::vector<FileContent> written;
+  if (trainer) add_launch(*files.launch, files.plan, plan_text, folders, written);
   if (plan_file) written.push_back({std::move(*plan_file), plan_text});
   if (dag_file) written.push_back({std::move(*dag_file), std::move(dag_text)});
   commit_all(written);
+  folders.keep();
   Outcome outcome{report::report_plan(experiment, planned, files)};
   outcome.file = std::move(plan_text);
   return outcome;

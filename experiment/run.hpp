@@ -73,6 +73,8 @@ struct RunResult {
   std::int64_t micro_batches = 1;
   strategies::Degrees degrees;
   std::vector<strategies::StageSummary> stages;
+  /// Whose launch files carry the plan; nothing where it was not asked.
+  std::optional<std::vector<std::string>> trainers;
   std::string plan_id;             ///< equal for equal plans
   std::string same_plan_as;        ///< an earlier row with an equal plan; "" if there is none
   std::optional<Goodput> goodput;  ///< with --checkpoint-write

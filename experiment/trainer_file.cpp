@@ -362,13 +362,15 @@ std::string trainer_file_in(const std::string& path) {
 }
 
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
-                             const Cluster& cluster) {
+                             const Cluster& cluster, std::optional<std::int64_t> asked_batch) {
+  if (is_deepspeed(text)) {  // replicas of any network
+    return of_deepspeed(read_tables(text, file), network, cluster, asked_batch);
+  }
   if (strategies::first_layers_of_blocks(network).empty()) {
     throw InputError(file,
                      fmt::format("for network '{}', which has no transformer blocks", network.name),
-                     "accepted: a transformer");
+                     "accepted: a transformer, or a file of DeepSpeed");
   }
-  if (is_deepspeed(text)) return of_deepspeed(read_tables(text, file), network, cluster);
   if (is_torchtitan(text, file)) return of_torchtitan(read_tables(text, file), network, cluster);
   const TrainerWords words = read_words(text, file);
   return is_flagscale(text) ? of_flagscale(words, network, cluster)

@@ -1,6 +1,8 @@
 // Files of trainers, read as layouts: what a run that exists already does.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,7 +29,10 @@ inline constexpr std::string_view trainer_files[] = {
 /// Throws InputError with file:line:name for a setting that changes the step and that a layout
 /// cannot express, and for numbers that do not fit the network or the cluster.
 /// Source of names: report/launch_*.cpp.
+///
+/// asked_batch   --batch, in place of what a file of DeepSpeed leaves "auto"
 [[nodiscard]] LayoutFile read_trainer_file(std::string_view text, const std::string& file,
-                                           const Network& network, const Cluster& cluster);
+                                           const Network& network, const Cluster& cluster,
+                                           std::optional<std::int64_t> asked_batch = {});
 
 }  // namespace parsim::experiment

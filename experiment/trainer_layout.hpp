@@ -45,8 +45,11 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
                std::int64_t samples, LayoutFile& file);
 
 /// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
+///
+/// asked_batch   --batch, in place of what is "auto"
 [[nodiscard]] LayoutFile of_deepspeed(const TrainerWords& words, const Network& network,
-                                      const Cluster& cluster);
+                                      const Cluster& cluster,
+                                      std::optional<std::int64_t> asked_batch);
 [[nodiscard]] LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
                                        const Cluster& cluster);
 

@@ -131,9 +131,98 @@ void read_recompute(const TrainerWords& words, LayoutFile& file) {
   }
 }
 
+/// Batch and micro-batches. Hugging Face's Trainer fills what is "auto" from its arguments; here
+/// --batch and --micro-batches do.
+void read_deepspeed_batch(const TrainerWords& words, std::int64_t replicas,
+                          std::optional<std::int64_t> asked_batch, LayoutFile& file) {
+  constexpr std::string_view batch_at = "train_batch_size",
+                             each_at = "train_micro_batch_size_per_gpu",
+                             steps_at = "gradient_accumulation_steps";
+  const auto is_auto = [&](std::string_view key) { return words.text(key) == "auto"; };
+  const auto number = [&](std::string_view key) {
+    return is_auto(key) ? std::nullopt : words.integer(key);
+  };
+  const auto batch = number(batch_at), steps = number(steps_at);
+  auto each = number(each_at);
+  if (!batch && !(each && !is_auto(steps_at))) {
+    const bool open = is_auto(batch_at) || is_auto(each_at) || is_auto(steps_at);
+    if (!open) {
+      throw InputError(words.where(batch_at), "missing",
+                       fmt::format("accepted: {} or {}", batch_at, each_at));
+    }
+    if (!asked_batch) {
+      throw InputError("--batch", fmt::format("missing: {} leaves it open", words.file()),
+                       "accepted: the samples of a step, in place of \"auto\"");
+    }
+    if (steps) file.micro_batches = static_cast<std::int32_t>(*steps);
+    if (!each) return;
+    const std::int64_t samples = *each * replicas;
+    if (*asked_batch % samples != 0) {
+      throw InputError(
+          "--batch",
+          fmt::format("{} samples in micro-batches of {} over all replicas", *asked_batch, samples),
+          "accepted: a multiple");
+    }
+    file.micro_batches = static_cast<std::int32_t>(*asked_batch / samples);
+    return;
+  }
+  if (!each) {
+    const std::int64_t parts = replicas * steps.value_or(1);
+    if (is_auto(steps_at)) {  // --micro-batches divides the batch
+      file.batch = batch;
+      return;
+    }
+    if (*batch % parts != 0) words.refuse(batch_at, fmt::format("a multiple of {}", parts));
+    each = *batch / parts;
+  }
+  const std::int64_t samples = *each * replicas;
+  set_batch(words, batch_at, batch ? *batch : samples * steps.value_or(1), samples, file);
+  if (steps && *file.micro_batches != *steps) {
+    words.refuse(steps_at, fmt::format("{}, by the batch", *file.micro_batches));
+  }
+}
+
+/// Refuses a key of [parallelism] that torchtitan 0.2 does not have: it may be a misspelling.
+/// Source: torchtitan v0.2.2, torchtitan/config/job_config.py, Parallelism; of the last two
+/// earlier releases.
+void check_parallelism(const TrainerWords& words) {
+  const std::vector<std::string> known = {"data_parallel_replicate_degree",
+                                          "data_parallel_shard_degree",
+                                          "fsdp_reshard_after_forward",
+                                          "tensor_parallel_degree",
+                                          "disable_loss_parallel",
+                                          "enable_async_tensor_parallel",
+                                          "pipeline_parallel_degree",
+                                          "module_fqns_per_model_part",
+                                          "pipeline_parallel_first_stage_less_layers",
+                                          "pipeline_parallel_last_stage_less_layers",
+                                          "pipeline_parallel_layers_per_stage",
+                                          "pipeline_parallel_schedule",
+                                          "pipeline_parallel_schedule_csv",
+                                          "pipeline_parallel_microbatch_size",
+                                          "pipeline_parallel_expert_parallel_overlap",
+                                          "context_parallel_degree",
+                                          "context_parallel_load_balancer",
+                                          "context_parallel_rotate_method",
+                                          "expert_parallel_degree",
+                                          "expert_tensor_parallel_degree",
+                                          "expert_parallel_comm_backend",
+                                          "pipeline_parallel_split_points",
+                                          "enable_compiled_autograd"};
+  constexpr std::string_view table = "parallelism.";
+  for (const std::string& name : words.names_below(table)) {
+    const std::string key = name.substr(table.size());
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    throw InputError(
+        words.where(name), "unknown key",
+        fmt::format("accepted: keys of torchtitan's Parallelism{}", did_you_mean(key, known)));
+  }
+}
+
 }  // namespace
 
-LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster) {
+LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster,
+                        std::optional<std::int64_t> asked_batch) {
   for (const std::string_view key :
        {"zero_optimization.offload_param.device", "zero_optimization.offload_optimizer.device"}) {
     if (words.has(key) && words.text(key) != "none") words.refuse(key, "none");
@@ -146,45 +235,33 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
         "zero_optimization"}) {  // the last three are tables
     if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
   }
-  for (const std::string_view key : {"bf16.enabled", "fp16.enabled"}) {
-    if (words.text(key) == "auto") words.refuse(key, "true or false");
-  }
   LayoutFile file;
   TrainerGroups groups;
   constexpr std::string_view tensor_at = "tensor_parallel.autotp_size";
   groups.tensor = std::max<std::int64_t>(1, words.integer(tensor_at, 0).value_or(1));
+  if (groups.tensor > 1 && blocks_of_network(network) == 0) {
+    words.refuse(tensor_at, "1, for a network without transformer blocks");
+  }
   const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
   groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks_of_network(network)}, groups, 1, devices);
-  constexpr std::string_view batch_at = "train_batch_size",
-                             each_at = "train_micro_batch_size_per_gpu",
-                             steps_at = "gradient_accumulation_steps";
-  const auto batch = words.integer(batch_at), steps = words.integer(steps_at);
-  auto each = words.integer(each_at);
-  if (!each && !batch) {
-    throw InputError(words.where(batch_at), "missing",
-                     fmt::format("accepted: {} or {}", batch_at, each_at));
-  }
-  if (!each) {
-    const std::int64_t parts = groups.data * steps.value_or(1);
-    if (*batch % parts != 0) words.refuse(batch_at, fmt::format("a multiple of {}", parts));
-    each = *batch / parts;
-  }
-  const std::int64_t samples = *each * groups.data;
-  set_batch(words, batch_at, batch ? *batch : samples * steps.value_or(1), samples, file);
-  if (steps && *file.micro_batches != *steps) {
-    words.refuse(steps_at, fmt::format("{}, by the batch", *file.micro_batches));
-  }
+  read_deepspeed_batch(words, groups.data, asked_batch, file);
   file.zero_stage =
       static_cast<std::int32_t>(words.integer("zero_optimization.stage", 0).value_or(0));
   if (*file.zero_stage > 3) words.refuse("zero_optimization.stage", "0 to 3");
   if (const auto size = words.integer("zero_optimization.mics_shard_size"); size && *size > 0) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(*size), false};
   }
-  const bool bf16 = words.is_on("bf16.enabled"), fp16 = words.is_on("fp16.enabled");
-  file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
-  file.reduce_precision =
-      precision_named(words, "communication_data_type", to_text(*file.precision));
+  const bool open = words.text("bf16.enabled") == "auto" || words.text("fp16.enabled") == "auto";
+  const bool bf16 = words.text("bf16.enabled") != "auto" && words.is_on("bf16.enabled"),
+             fp16 = words.text("fp16.enabled") != "auto" && words.is_on("fp16.enabled");
+  if (bf16 || fp16 || !open) {  // else --precision says it
+    file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
+  }
+  if (file.precision || words.has("communication_data_type")) {
+    file.reduce_precision = precision_named(words, "communication_data_type",
+                                            to_text(file.precision.value_or(Precision::fp32)));
+  }
   // What the script decides otherwise, options decide here.
   if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");
   return file;
@@ -192,6 +269,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
 
 LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
                          const Cluster& cluster) {
+  check_parallelism(words);
   for (const std::string_view key :
        {"training.enable_cpu_offload", "quantize.linear.float8.recipe_name",
         "quantize.linear.mx.recipe_name", "model.converters",

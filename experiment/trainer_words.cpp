@@ -200,6 +200,14 @@ const TrainerWord* TrainerWords::find(std::string_view name) const {
   return found == words_.end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> TrainerWords::names_below(std::string_view prefix) const {
+  std::vector<std::string> names;
+  for (const auto& [name, word] : words_) {
+    if (name.starts_with(prefix)) names.push_back(name);
+  }
+  return names;
+}
+
 bool TrainerWords::has(std::string_view name) const { return find(name) != nullptr; }
 
 bool TrainerWords::is_on(std::string_view name) const {

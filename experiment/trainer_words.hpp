@@ -23,6 +23,8 @@ class TrainerWords {
       : file_(std::move(file)), words_(std::move(words)) {}
 
   [[nodiscard]] bool has(std::string_view name) const;
+  /// All names that begin so.
+  [[nodiscard]] std::vector<std::string> names_below(std::string_view prefix) const;
   /// A flag that is there, or set to anything but false, False, 0 and no.
   [[nodiscard]] bool is_on(std::string_view name) const;
   /// The first value. Throws InputError for a flag without one.

@@ -89,6 +89,28 @@ std::string equal_plans(const std::vector<experiment::RunResult>& results) {
   return pairs.empty() ? "" : "equal plans: " + join(pairs);
 }
 
+/// "launch files: megatron, flagscale for tensor, hybrid; deepspeed for data"; "" if none carries
+/// any, or it was not asked.
+std::string launch_line(const std::vector<experiment::RunResult>& results) {
+  std::vector<std::pair<std::string, std::string>> groups;  // trainers, strategies
+  for (R result : results) {
+    if (!result.trainers || result.trainers->empty()) continue;
+    const std::string trainers = join(*result.trainers);
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return group.first == trainers; });
+    if (same == groups.end()) {
+      groups.emplace_back(trainers, result.strategy);
+    } else {
+      same->second += ", " + result.strategy;
+    }
+  }
+  std::vector<std::string> texts;
+  for (const auto& [trainers, strategies] : groups) {
+    texts.push_back(fmt::format("{} for {}", trainers, strategies));
+  }
+  return texts.empty() ? "" : "launch files (plan --launch): " + join(texts, "; ");
+}
+
 void mark_rows(Table& table, const std::vector<experiment::RunResult>& results) {
   if (!results.empty() && results.front().fits()) table.winner = 0;
   const auto rule = [&](const std::string& words, auto first) {
@@ -128,6 +150,7 @@ Document report_comparison(const experiment::Experiment& experiment,
     if (!line.empty()) document.notes.push_back(std::move(line));
   };
   note(equal_plans(results));
+  note(launch_line(results));
   for (R result : results) {
     if (!result.error.empty()) note(result.strategy + ": no plan: " + result.error);
   }

@@ -1,5 +1,7 @@
 #include "report/launch.hpp"
 
+#include <optional>
+
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "report/launch_parts.hpp"
@@ -20,9 +22,9 @@ std::string_view name_of(Trainer trainer) {
   return "";
 }
 
-Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
-                    const Plan& plan) {
-  const CarriedPlan carried(trainer, network, cluster, plan);
+namespace {
+
+Launch files_of(Trainer trainer, const CarriedPlan& carried) {
   switch (trainer) {
     case Trainer::megatron:
       return megatron_files(carried);
@@ -36,17 +38,36 @@ Launch launch_files(Trainer trainer, const Network& network, const Cluster& clus
   return {};
 }
 
+}  // namespace
+
+Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
+                    const Plan& plan) {
+  return files_of(trainer, CarriedPlan(trainer, network, cluster, plan));
+}
+
 std::vector<Trainer> trainers_of(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::vector<Trainer> able;
+  std::optional<CarriedPlan> carried;  // degrees and stages are those of all trainers
   for (const std::string_view word : spellings_of<Trainer>()) {
     const Trainer trainer = *from_text<Trainer>(word);
     try {
-      (void)launch_files(trainer, network, cluster, plan);
+      if (!carried) carried.emplace(trainer, network, cluster, plan);
+      carried->ask(trainer);
+      (void)files_of(trainer, *carried);
       able.push_back(trainer);
     } catch (const InputError&) {  // NOLINT(bugprone-empty-catch): it cannot
     }
   }
   return able;
+}
+
+std::vector<std::string> trainer_words(const Network& network, const Cluster& cluster,
+                                       const Plan& plan) {
+  std::vector<std::string> words;
+  for (const Trainer trainer : trainers_of(network, cluster, plan)) {
+    words.emplace_back(to_text(trainer));
+  }
+  return words;
 }
 
 }  // namespace parsim::report

@@ -52,8 +52,11 @@ struct Launch {
 [[nodiscard]] Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
                                   const Plan& plan);
 
-/// The trainers whose files can carry the plan.
+/// The trainers whose files can carry the plan: those whose writers do not refuse it.
 [[nodiscard]] std::vector<Trainer> trainers_of(const Network& network, const Cluster& cluster,
                                                const Plan& plan);
+/// The same in the words of --launch.
+[[nodiscard]] std::vector<std::string> trainer_words(const Network& network, const Cluster& cluster,
+                                                     const Plan& plan);
 
 }  // namespace parsim::report

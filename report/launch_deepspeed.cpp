@@ -6,6 +6,7 @@
 #include "core/json_writer.hpp"
 #include "core/text.hpp"
 #include "report/launch_parts.hpp"
+#include "strategies/blocks.hpp"
 
 namespace parsim::report {
 
@@ -17,6 +18,9 @@ void check_deepspeed(const CarriedPlan& carried) {
     carried.refuse("it is a pipeline, which is Python in DeepSpeed (PipelineModule)",
                    "--pp 1, or --launch megatron");
   }
+  if (*degrees.tp > 1 && strategies::first_layers_of_blocks(carried.network).empty()) {
+    carried.refuse("AutoTP divides the linear layers of transformers only", "--tp 1");
+  }
   if (degrees.cp.value_or(1) > 1) carried.refuse("it divides tokens", "--cp 1");
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
   if (degrees.sequence_parallel.value_or(false)) {
@@ -26,8 +30,8 @@ void check_deepspeed(const CarriedPlan& carried) {
     carried.refuse(fmt::format("its precision is {}", to_text(carried.plan.precision)),
                    "--precision fp32, fp16 or bf16");
   }
-  if (carried.zero_groups() > 1 && *degrees.zero != 3) {
-    carried.refuse("it has ZeRO groups", "--zero 3 with --zero-group (MiCS), or no --zero-group");
+  if (carried.zero_groups() > 1) {  // MiCS was removed: runtime/config.py refuses its keys
+    carried.refuse("it has ZeRO groups", "no --zero-group, or --launch megatron or torchtitan");
   }
 }
 
@@ -50,9 +54,6 @@ std::string deepspeed_json(const CarriedPlan& carried) {
   out.key("zero_optimization").open_object();
   out.key("stage").integer(*degrees.zero);
   out.key("overlap_comm").boolean(true);
-  if (const std::int64_t groups = carried.zero_groups(); groups > 1) {
-    out.key("mics_shard_size").integer(*degrees.dp / groups);
-  }
   out.close_object();
   if (*degrees.tp > 1) {
     out.key("tensor_parallel").open_object();

@@ -8,13 +8,11 @@ namespace parsim::report {
 
 namespace {
 
-CarriedPlan megatron_plan(const Network& network, const Cluster& cluster, const Plan& plan) {
-  CarriedPlan carried(Trainer::megatron, network, cluster, plan);
+void check_megatron(const CarriedPlan& carried) {
   carried.require_equal_degrees();
   carried.require_recompute(
       {strategies::Recompute::none, strategies::Recompute::selective, strategies::Recompute::full},
       "none, selective or full");
-  return carried;
 }
 
 /// "Et*5|t*4|t*3L".
@@ -41,16 +39,9 @@ strategies::ContextExchange exchange_of(const Network& network, const Plan& plan
   return strategies::ContextExchange::a2a;
 }
 
-}  // namespace
-
-std::vector<DeviceId> megatron_ranks(const Network& network, const Cluster& cluster,
-                                     const Plan& plan) {
-  return megatron_plan(network, cluster, plan).ranks();
-}
-
-std::vector<std::string> megatron_arguments(const Network& network, const Cluster& cluster,
-                                            const Plan& plan) {
-  const CarriedPlan carried = megatron_plan(network, cluster, plan);
+std::vector<std::string> arguments_of(const CarriedPlan& carried) {
+  check_megatron(carried);
+  const Plan& plan = carried.plan;
   const strategies::Degrees& degrees = carried.degrees();
   std::vector<std::string> words;
   const auto flag = [&](std::string_view name) { words.emplace_back(name); };
@@ -62,7 +53,7 @@ std::vector<std::string> megatron_arguments(const Network& network, const Cluste
   if (degrees.sequence_parallel.value_or(false)) flag("--sequence-parallel");
   if (degrees.cp.value_or(1) > 1) {
     value("--context-parallel-size", *degrees.cp);
-    value("--cp-comm-type", to_text(exchange_of(network, plan)));
+    value("--cp-comm-type", to_text(exchange_of(carried.network, plan)));
   }
   value("--pipeline-model-parallel-size", *degrees.pp);
   const std::vector<std::int64_t> blocks = carried.blocks_by_stage();
@@ -119,10 +110,23 @@ std::vector<std::string> megatron_arguments(const Network& network, const Cluste
   return words;
 }
 
+}  // namespace
+
+std::vector<DeviceId> megatron_ranks(const Network& network, const Cluster& cluster,
+                                     const Plan& plan) {
+  const CarriedPlan carried(Trainer::megatron, network, cluster, plan);
+  check_megatron(carried);
+  return carried.ranks();
+}
+
+std::vector<std::string> megatron_arguments(const Network& network, const Cluster& cluster,
+                                            const Plan& plan) {
+  return arguments_of(CarriedPlan(Trainer::megatron, network, cluster, plan));
+}
+
 Launch megatron_files(const CarriedPlan& carried) {
   const Plan& plan = carried.plan;
-  const std::vector<std::string> arguments =
-      megatron_arguments(carried.network, carried.cluster, plan);
+  const std::vector<std::string> arguments = arguments_of(carried);
   const std::vector<LaunchMachine> machines = carried.equal_machines();
   std::vector<std::string> command{"parallelism=("};
   for (const std::string& word : arguments) {

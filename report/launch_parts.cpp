@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -133,6 +134,13 @@ void CarriedPlan::check_host_name(const std::string& name) const {
 }
 
 std::vector<LaunchMachine> CarriedPlan::machines() const {
+  std::vector<std::size_t> numbers;  // of each device among the GPUs of its machine
+  std::map<NodeId, std::size_t> gpus;
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    std::size_t& next = gpus[cluster.devices[d].node];
+    numbers.push_back(next);
+    next += cluster.model(DeviceId{d}).kind == DeviceKind::gpu ? 1 : 0;
+  }
   std::vector<LaunchMachine> machines;
   std::set<NodeId> seen;
   NodeId last;
@@ -150,12 +158,7 @@ std::vector<LaunchMachine> CarriedPlan::machines() const {
       check_host_name(machines.back().name);
       last = node;
     }
-    std::size_t number = 0;
-    for (std::size_t d = 0; d < device.index(); ++d) {
-      const DeviceId other{d};
-      number += cluster[other].node == node && cluster.model(other).kind == DeviceKind::gpu ? 1 : 0;
-    }
-    machines.back().gpus.push_back(number);
+    machines.back().gpus.push_back(numbers[device.index()]);
   }
   return machines;
 }

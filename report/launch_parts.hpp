@@ -29,6 +29,8 @@ class CarriedPlan {
   /// own.
   CarriedPlan(Trainer trainer, const Network& network, const Cluster& cluster, const Plan& plan);
 
+  /// Asks another trainer from now on.
+  void ask(Trainer trainer) { trainer_ = trainer; }
   [[noreturn]] void refuse(const std::string& found, const std::string& accepted) const;
   /// Refuses stages of different degrees, unequal shares, and of several stages other schedules
   /// than 1F1B.

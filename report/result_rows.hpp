@@ -83,6 +83,8 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   visit("plan_id", known(result.plan_id), "equal for equal plans");
   visit("same_plan_as", result.same_plan_as.empty() ? std::nullopt : known(result.same_plan_as),
         "the first row with this plan, if there is one");
+  visit("trainers", perhaps(result.trainers),
+        "whose launch files carry the plan, as plan --launch names them; null where not asked");
   visit("search_time_s", perhaps(result.search_time), wall_clock_meaning);
   visit("simulation_time_s", perhaps(result.simulation_time), wall_clock_meaning);
   visit("cost_sources",

@@ -269,6 +269,10 @@ void add_for_programs(Columns& columns, const std::vector<experiment::RunResult>
                [](R r) { return r.goodput->share * r.samples_per_second; });
     of_goodput("checkpoint_interval_s", [](R r) { return r.goodput->interval.count(); });
   }
+  if (std::any_of(results.begin(), results.end(), [](R r) { return r.trainers.has_value(); })) {
+    columns.for_programs(
+        "trainers", [](R r) { return join(r.trainers.value_or(std::vector<std::string>{}), " "); });
+  }
   columns.for_programs("plan_id", [](R r) { return r.plan_id; });
   columns.for_programs("same_plan_as", [](R r) { return r.same_plan_as; });
   columns.for_programs("error", [](R r) { return r.error; });

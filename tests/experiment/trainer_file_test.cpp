@@ -149,7 +149,11 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
                 "ds.json")
             .find("offload_param.device: 'cpu'; accepted: none") != std::string::npos);
   CHECK(refusal("{\"train_batch_size\": \"auto\"}", "ds.json") ==
-        "ds.json:1:train_batch_size: 'auto'; accepted: a whole number of 1 or more");
+        "--batch: missing: ds.json leaves it open; accepted: the samples of a step, in place of "
+        "\"auto\"");
+  CHECK(refusal("[parallelism]\ntensor_parallel_degre = 2\n", "t.toml") ==
+        "t.toml:2:parallelism.tensor_parallel_degre: unknown key; accepted: keys of torchtitan's "
+        "Parallelism; did you mean 'tensor_parallel_degree'?");
   CHECK(
       refusal("[parallelism]\npipeline_parallel_degree = 2\n"
               "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
@@ -175,6 +179,42 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
         "run.sh:1:global-batch-size: 100000 micro-batches; accepted: 65536 at most");
   CHECK(!is_trainer_file("[[stages]]\nblocks = \"0-7\"\n", "layout.toml"));
   CHECK(!is_trainer_file("{\"format\": \"parsim-plan\"}", "plan.json"));
+}
+
+TEST_CASE("trainer file: what DeepSpeed's file leaves \"auto\" is --batch and --micro-batches") {
+  Request request;
+  request.network = eight_blocks;
+  request.cluster = eight_gpus;
+  const Experiment experiment(request);
+  const auto filled = [&](const std::string& text, std::optional<std::int64_t> batch) {
+    return read_trainer_file(text, "ds.json", experiment.network, experiment.cluster, batch);
+  };
+  const std::string start = "{\"train_batch_size\": \"auto\", ";
+  // As Hugging Face's examples: all three, and the precision.
+  const LayoutFile open = filled(start +
+                                     "\"train_micro_batch_size_per_gpu\": \"auto\", "
+                                     "\"gradient_accumulation_steps\": \"auto\", "
+                                     "\"bf16\": {\"enabled\": \"auto\"}}",
+                                 64);
+  CHECK(!open.batch);
+  CHECK(!open.micro_batches);
+  CHECK(!open.precision);
+  // 64 samples, of which 8 GPUs take 2 each at a time.
+  const std::string each = start +
+                           "\"train_micro_batch_size_per_gpu\": 2, "
+                           "\"gradient_accumulation_steps\": \"auto\"}";
+  CHECK(filled(each, 64).micro_batches == 4);
+  CHECK_THROWS_WITH_AS((void)filled(each, 40),
+                       "--batch: 40 samples in micro-batches of 16 over all replicas; accepted: a "
+                       "multiple",
+                       InputError);
+  // The file's own numbers need none: 2 x 8 x 3.
+  const LayoutFile own = filled(start +
+                                    "\"train_micro_batch_size_per_gpu\": 2, "
+                                    "\"gradient_accumulation_steps\": 3}",
+                                {});
+  CHECK(own.batch == 48);
+  CHECK(own.micro_batches == 3);
 }
 
 }  // namespace

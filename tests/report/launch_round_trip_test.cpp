@@ -99,5 +99,35 @@ TEST_CASE("launch: what was written is read back as the same step") {
   for (const int number : carried) CHECK(number >= count / 20);
 }
 
+TEST_CASE("launch: a convolutional network's file of DeepSpeed is read back as the same step") {
+  experiment::Request request;
+  request.network = "lenet5";
+  request.cluster = two_machines;
+  request.batch = 64;
+  request.micro_batches = 2;
+  request.zero_stage = 1;
+  request.optimizer = Optimizer::adam;
+  const experiment::Experiment experiment(request);
+  const Plan plan = make_plan(experiment, strategies::strategy("data", "test")).plan;
+  CHECK(trainers_of(experiment.network, experiment.cluster, plan) ==
+        std::vector<Trainer>{Trainer::deepspeed});
+  const testing::TemporaryFolder folder;
+  for (const LaunchFile& file :
+       launch_files(Trainer::deepspeed, experiment.network, experiment.cluster, plan).files) {
+    folder.write(file.name, file.text);
+  }
+  experiment::Request again;
+  again.network = request.network;
+  again.cluster = request.cluster;
+  again.layout_file = experiment::trainer_file_in(folder.folder());
+  again.optimizer = request.optimizer;
+  again.given = {"--optimizer"};
+  const experiment::Experiment read_back(again);
+  const Plan same = make_plan(read_back, experiment::layout_strategy()).plan;
+  CHECK(
+      run_plan(read_back, {same, {}, {}}).result.step_time.count() ==
+      doctest::Approx(run_plan(experiment, {plan, {}, {}}).result.step_time.count()).epsilon(1e-9));
+}
+
 }  // namespace
 }  // namespace parsim::report

@@ -378,7 +378,6 @@ TEST_CASE("launch: DeepSpeed's and torchtitan's files, by hand") {
     request.data_parallel = 4;
     request.micro_batches = 2;
     request.zero_stage = 3;
-    request.zero_group = {2, false};
     request.reduce_precision = Precision::fp32;
   });
   const Launch deepspeed = launch_files(Trainer::deepspeed, sharded.experiment->network,
@@ -388,7 +387,7 @@ TEST_CASE("launch: DeepSpeed's and torchtitan's files, by hand") {
         "{\n\"train_batch_size\": 16,\n\"train_micro_batch_size_per_gpu\": 2,\n"
         "\"gradient_accumulation_steps\": 2,\n\"bf16\": {\n\"enabled\": true\n},\n"
         "\"communication_data_type\": \"fp32\",\n\"zero_optimization\": {\n\"stage\": 3,\n"
-        "\"overlap_comm\": true,\n\"mics_shard_size\": 2\n},\n"
+        "\"overlap_comm\": true\n},\n"
         "\"tensor_parallel\": {\n\"autotp_size\": 2\n}\n}\n");
   const Made pipeline = made(machines, 4, [](experiment::Request& request) {
     request.tensor_parallel = 1;
