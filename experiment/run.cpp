@@ -63,12 +63,11 @@ std::array<double, origins.size()> cost_shares(const Durations& durations, const
   return shares;
 }
 
-std::vector<DeviceResult> device_results(const Experiment& experiment, const Plan& plan,
+std::vector<DeviceResult> device_results(const Experiment& experiment,
+                                         const std::vector<lowering::MemoryUse>& memory,
                                          const Run& run) {
   const Cluster& cluster = experiment.cluster;
   const std::vector<DeviceUse> use = device_use(run.dag, run.timeline, cluster.devices.size());
-  const std::vector<lowering::MemoryUse> memory =
-      lowering::memory_use(experiment.network, cluster, plan);
   std::vector<DeviceResult> devices;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
     const DeviceModel& model = cluster.model(DeviceId{i});
@@ -207,7 +206,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   const Clock::time_point start = Clock::now();
   const Plan& plan = planned.plan;
   Run run;
-  run.dag = lowering::lower(experiment.network, experiment.cluster, plan);
+  lowering::Lowered lowered =
+      lowering::lower_with_memory(experiment.network, experiment.cluster, plan);
+  run.dag = std::move(lowered.dag);
   const CostModel& cost = experiment.step_cost();
   const sim::SimOptions options = experiment.step_options();
   run.timeline = sim::make_simulator(experiment.cluster, cost, options)->run(run.dag);
@@ -234,7 +235,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
     result.engine = fast ? sim::Engine::fast : sim::Engine::simgrid;
   }
   result.simulated_operations = result.operations - run.timeline.merged_operations;
-  result.devices = device_results(experiment, plan, run);
+  result.devices = device_results(experiment, lowered.memory, run);
   result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time);
   if (const FailureOptions& failures = experiment.request.failures; !failures.write.empty()) {
     result.goodput = goodput_of(

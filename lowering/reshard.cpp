@@ -109,15 +109,19 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
   std::map<DeviceId, std::vector<Region>> asked;  // pieces already on the list, by device
   for (const Need& need : needs) {
     if (need.region.empty()) continue;
+    const std::vector<Held>& here = held(need.device);
+    std::vector<Region>& pieces = asked[need.device];
+    // Parts are disjoint, so that a piece of another one need not be compared: of an all-to-all
+    // between n devices each asks for n of them.
+    const std::size_t of_earlier_needs = pieces.size();
     for (std::size_t o = 0; o < parts.size(); ++o) {
       const Region piece = intersect(parts[o].region, need.region);
       if (piece.empty()) continue;
+      const std::span<const Region> earlier(pieces.data(), of_earlier_needs);
       const auto has = [&](const auto& region) { return region.contains(piece); };
-      const auto& here = held(need.device);
       if (std::any_of(here.begin(), here.end(), [&](const Held& h) { return has(h.region); }))
         continue;
-      std::vector<Region>& pieces = asked[need.device];
-      if (std::any_of(pieces.begin(), pieces.end(), has)) continue;
+      if (std::any_of(earlier.begin(), earlier.end(), has)) continue;
       // Only what the device neither holds nor has on the list already.
       std::vector<Region> lacking{piece};
       const auto take_away = [&](const Region& region) {
@@ -130,7 +134,7 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
         lacking = std::move(rest);
       };
       for (const Held& h : here) take_away(h.region);
-      for (const Region& known : pieces) take_away(known);
+      for (const Region& known : earlier) take_away(known);
       if (lacking.empty()) continue;
       pieces.insert(pieces.end(), lacking.begin(), lacking.end());
       const auto mine =
@@ -299,8 +303,6 @@ void TensorLayout::bring_component(std::vector<Missing> missing, std::span<const
     // Every element once, from its only holder, to all the others.
     gather = gather && total == wants[0].volume() &&
              wanted_elsewhere == static_cast<std::int64_t>(n - 1) * total;
-    std::set<std::pair<std::int32_t, DeviceId>> pairs;
-    for (const Missing& m : missing) pairs.insert({m.source, m.to});
     std::set<std::pair<DeviceId, DeviceId>> device_pairs;
     for (const Missing& m : missing) {
       device_pairs.insert({cells_[static_cast<std::size_t>(m.source)].device, m.to});

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/ids.hpp"
@@ -79,16 +80,23 @@ namespace parsim::lowering {
 /// Sets of devices that exchange something, by union-find.
 class Components {
  public:
-  void join(DeviceId a, DeviceId b) { parent_[root(a)] = root(b); }
+  void join(DeviceId a, DeviceId b) {
+    const DeviceId from = root(a), to = root(b);
+    parent_[from.value] = to;
+  }
   [[nodiscard]] DeviceId root(DeviceId device) {
     DeviceId at = device;
-    while (parent_.try_emplace(at, at).first->second != at) at = parent_[at];
-    parent_[device] = at;
+    while (true) {
+      const DeviceId next = parent_.try_emplace(at.value, at).first->second;
+      if (next == at) break;
+      at = next;
+    }
+    parent_[device.value] = at;
     return at;
   }
 
  private:
-  std::map<DeviceId, DeviceId> parent_;
+  std::unordered_map<std::int32_t, DeviceId> parent_;  ///< looked up only, never walked
 };
 
 /// Puts items into groups by key, groups and items in order of first appearance.
