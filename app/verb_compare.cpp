@@ -11,6 +11,7 @@
 #include "experiment/communication.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/hardware.hpp"
+#include "experiment/many_messages.hpp"
 #include "experiment/progress.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
@@ -64,6 +65,8 @@ Outcome run_compare(const experiment::Arguments& arguments) {
   std::vector<ExecDag> dags;
   const auto run = [&](const experiment::Candidate& candidate, experiment::Progress& progress) {
     if (candidate.error.empty()) {
+      progress.warn(
+          experiment::warning_of_many_messages(experiment.network, candidate.planned.plan));
       experiment::Run done = experiment::run_plan(experiment, candidate.planned);
       results.push_back(done.result);
       results.back().trainers =

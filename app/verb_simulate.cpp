@@ -14,6 +14,7 @@
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
 #include "experiment/lower_bound.hpp"
+#include "experiment/many_messages.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
@@ -50,6 +51,7 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
   progress.next(strategy->name);
   experiment::Planned planned = experiment::make_plan(experiment, *strategy, &progress);
   experiment::check_used(experiment.request, experiment.network, {planned.plan});
+  progress.warn(experiment::warning_of_many_messages(experiment.network, planned.plan));
   return planned;
 }
 

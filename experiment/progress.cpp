@@ -25,6 +25,7 @@ Progress::Progress(std::size_t total, bool quiet, std::function<void()> poll)
 
 Progress::Progress(std::vector<double> weights, bool quiet, std::function<void()> poll)
     : weights_(std::move(weights)),
+      quiet_(quiet),
       enabled_(!quiet && ::isatty(STDERR_FILENO) == 1),
       poll_(std::move(poll)),
       start_(std::chrono::steady_clock::now()),
@@ -37,6 +38,11 @@ Progress::~Progress() {
   if (lines_ == 0 || ::isatty(STDOUT_FILENO) != 1) return;
   for (std::size_t line = 0; line < lines_; ++line) show("\x1b[A");
   show("\x1b[J");
+}
+
+void Progress::warn(std::string_view warning) const {
+  if (quiet_ || warning.empty()) return;
+  show(fmt::format("{}parsim: warning: {}\n", printed_ ? erase_line : "", warning));
 }
 
 void Progress::next(std::string_view name) {

@@ -30,11 +30,13 @@ class Progress {
   /// Shows something that is known already above the line. It goes when the progress does, if the
   /// answer comes on the same terminal.
   void known(std::string_view line);
+  /// Says at once what may make the user stop; nothing if it is empty or all is quiet.
+  void warn(std::string_view warning) const;
 
  private:
   std::vector<double> weights_;
   std::size_t done_ = 0, lines_ = 0;
-  bool enabled_, printed_ = false;
+  bool quiet_, enabled_, printed_ = false;
   std::function<void()> poll_;
   std::string name_;  ///< of the step that has begun
   std::chrono::steady_clock::time_point start_, step_start_, last_;
