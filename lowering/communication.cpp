@@ -20,7 +20,9 @@ void occupy_all(PricedCommunication& communication, std::span<const DeviceId> gr
   }
 }
 
-/// Turns bytes by hop into loads.
+/// Turns bytes by hop into loads. No link is busy for longer than the communication takes: where
+/// the cost model's algorithm sends less over a link than the rings here do (a tree between
+/// machines), all loads shrink alike.
 void load(PricedCommunication& communication, const std::map<std::size_t, double>& bytes,
           const Cluster& cluster) {
   for (const auto& [hop, carried] : bytes) {
@@ -28,9 +30,45 @@ void load(PricedCommunication& communication, const std::map<std::size_t, double
     communication.loads.push_back({static_cast<std::uint32_t>(hop), seconds});
     communication.busiest = std::max(communication.busiest, seconds);
   }
+  if (communication.busiest <= communication.seconds) return;
+  const double share = communication.seconds / communication.busiest;
+  for (LinkLoad& of : communication.loads) of.seconds *= share;
+  communication.busiest = communication.seconds;
 }
 
 }  // namespace
+
+void Together::add(const Movement& movement, PricedCommunication& price,
+                   std::vector<PricedCommunication>& legs) {
+  for (std::size_t i = 0; i < legs.size(); ++i) {
+    add(legs[i], movement.legs[i].from, movement.legs[i].to);
+  }
+  if (movement.pattern == Pattern::point_to_point || movement.pattern == Pattern::halo) {
+    add(price, movement.devices[0], movement.devices[1]);
+  }
+}
+
+void Together::add(PricedCommunication& message, DeviceId from, DeviceId to) {
+  messages_.push_back({&message, from, to});
+  for (const LinkLoad& load : message.loads) {
+    Hop& hop = hops_[{cluster_[from].model, load.hop}];
+    hop.seconds += load.seconds;
+    hop.messages += 1;
+    hop.senders.insert(from);
+    hop.receivers.insert(to);
+  }
+}
+
+void Together::share() {
+  for (const Message& message : messages_) {
+    double& together = message.price->together;
+    for (const LinkLoad& load : message.price->loads) {
+      const Hop& hop = hops_[{cluster_[message.from].model, load.hop}];
+      const auto at_once = static_cast<double>(std::min(hop.senders.size(), hop.receivers.size()));
+      together = std::max(together, hop.seconds * at_once / hop.messages);
+    }
+  }
+}
 
 PricedCommunication CommunicationPricer::transfer(DeviceId from, DeviceId to, Bytes payload) {
   PricedCommunication communication;

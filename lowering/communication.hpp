@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -24,8 +26,37 @@ struct PricedCommunication {
   bool local = false;                 ///< work on one device's compute stream
   double seconds = 0;                 ///< on an otherwise idle cluster
   double busiest = 0;                 ///< largest load
+  double together = 0;                ///< the same with what starts at the same time
   std::vector<std::uint32_t> queues;  ///< device · queues_per_device + side; a stream adds 2·stream
   std::vector<LinkLoad> loads;
+};
+
+/// Messages of one tensor at the same time: micro-batches of equal replicas, parts of one layer.
+/// Senders of one device model are ready together, and stay so, because links are shared fairly: of
+/// those that cross a link at once all end when the last one would if they went one after the
+/// other. A device sends one message at a time, and receives one.
+class Together {
+ public:
+  explicit Together(const Cluster& cluster) : cluster_(cluster) {}
+  /// The messages of a movement: its legs, or itself unless it is a collective.
+  void add(const Movement& movement, PricedCommunication& price,
+           std::vector<PricedCommunication>& legs);
+  /// Sets `together` of all that were added, which must still be where they were.
+  void share();
+
+ private:
+  void add(PricedCommunication& message, DeviceId from, DeviceId to);
+  struct Message {
+    PricedCommunication* price = nullptr;
+    DeviceId from, to;
+  };
+  struct Hop {
+    double seconds = 0, messages = 0;
+    std::set<DeviceId> senders, receivers;
+  };
+  const Cluster& cluster_;
+  std::vector<Message> messages_;
+  std::map<std::pair<std::int32_t, std::uint32_t>, Hop> hops_;  ///< by the senders' model
 };
 
 /// Prices communications; finds routes and rings once.

@@ -16,7 +16,7 @@ namespace parsim::lowering {
 /// How an estimate treats communications that share a link.
 enum class LinkSharing : std::uint8_t {
   ignored,  ///< each is as fast as alone: the list schedule of the lowered plan, exactly
-  queued,   ///< a link carries one after the other (link_queue.hpp)
+  queued,   ///< links are shared as link_queue.hpp says
 };
 
 class PriceCache;

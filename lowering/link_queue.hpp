@@ -7,10 +7,10 @@
 
 namespace parsim::lowering {
 
-/// A link that carries one message after the other, in issue order except where a later one fits
-/// into a gap: while an activation is awaited from the stage before, a gradient may arrive from the
-/// stage after. Of the gaps only the last `remembered` are known. Times are seconds.
-class LinkQueue {
+/// One message after the other, in issue order except where a later one fits into a gap: while an
+/// activation is awaited from the stage before, a gradient may arrive from the stage after. Of the
+/// gaps only the last `remembered` are known. Times are seconds.
+class MessageQueue {
  public:
   /// Enough for what a deep pipeline with many micro-batches leaves open; with a handful, messages
   /// between stages waited here that did not wait in simulations.
@@ -18,25 +18,71 @@ class LinkQueue {
 
   /// When a message that is ready at `start` has been carried.
   double carry(double start, double seconds) {
-    for (std::size_t g = 1; start < gaps_[newest_].end && g <= gaps_.size(); ++g) {  // oldest first
-      Gap& gap = gaps_[(newest_ + g) % gaps_.size()];
-      const double begin = std::max(start, gap.begin);
-      if (begin + seconds <= gap.end) return gap.begin = begin + seconds;
+    if (made_ > 0 && start < gaps_[(made_ - 1) % remembered].end) {
+      for (std::size_t g = made_ - std::min(made_, remembered); g < made_; ++g) {  // oldest first
+        Gap& gap = gaps_[g % remembered];
+        const double begin = std::max(start, gap.begin);
+        if (begin + seconds <= gap.end) return gap.begin = begin + seconds;
+      }
     }
-    if (start > busy_) {
-      newest_ = (newest_ + 1) % gaps_.size();
-      gaps_[newest_] = {busy_, start};
-    }
+    if (start > busy_) gaps_[made_++ % remembered] = {busy_, start};
     return busy_ = std::max(busy_, start) + seconds;
   }
+  /// Until when.
+  [[nodiscard]] double busy() const { return busy_; }
+  void clear() { busy_ = 0, made_ = 0; }
 
  private:
   struct Gap {
-    double begin = 0, end = 0;
+    double begin, end;
   };
   double busy_ = 0;
-  std::array<Gap, remembered> gaps_{};
-  std::size_t newest_ = 0;
+  std::size_t made_ = 0;  ///< gaps so far
+  std::array<Gap, remembered> gaps_;
+};
+
+/// A link as simulations have it, where flows share it fairly. Sums of gradients, which nobody
+/// waits for before the update, follow each other within a group, so that a message meets one of
+/// each group at a time: with k groups it gets 1 / (k + 1) of the link, and waits for no more than
+/// k times its own length, however many sums are queued. All else is carried one after the other.
+/// What has been said of the end of an earlier sum stays; busy() knows better.
+class LinkQueue {
+ public:
+  /// When a message that is ready at `start` has been carried.
+  double carry(double start, double seconds) {
+    const double in_order = all_.carry(start, seconds);
+    if (groups() == 0) return in_order;
+    const double sums = static_cast<double>(groups()) * seconds;
+    return std::min(in_order, awaited_.carry(start, seconds) + sums);
+  }
+  /// The same of a sum of gradients.
+  double carry_sum(double start, double seconds) {
+    if (groups() == 0) awaited_ = all_;
+    const double end = all_.carry(start, seconds);
+    if (start >= next_round_) {
+      before_ = now_;
+      now_ = 0;
+      next_round_ = end;
+    }
+    ++now_;
+    return end;
+  }
+  /// When all that was carried has ended, sums that a message overtook, too.
+  [[nodiscard]] double busy() const { return all_.busy(); }
+  void clear() {
+    all_.clear();
+    now_ = before_ = 0;
+    next_round_ = 0;
+  }
+
+ private:
+  /// That sum at once: the second sum of a group starts no earlier than its first one ends.
+  [[nodiscard]] int groups() const { return std::max(now_, before_); }
+
+  MessageQueue all_;
+  MessageQueue awaited_;      ///< all but sums; from the first of them on
+  int now_ = 0, before_ = 0;  ///< groups in this round of sums and in the one before
+  double next_round_ = 0;
 };
 
 }  // namespace parsim::lowering

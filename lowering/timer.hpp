@@ -52,7 +52,8 @@ class Timer {
   void begin(const PlanFragments& parts) {
     parts_ = &parts;
     queues_.assign(cluster_.devices.size() * static_cast<std::size_t>(queues_per_device), 0);
-    links_.assign(2 * cluster_.links.size(), {});
+    links_.resize(2 * cluster_.links.size());
+    for (LinkQueue& link : links_) link.clear();
     issued_ = 0;
   }
   [[nodiscard]] Seconds latest() const { return Seconds{latest_}; }
@@ -184,10 +185,15 @@ class Timer {
     for (const std::uint32_t queue : price.queues) start = std::max(start, queues_[queue + offset]);
     double end = start + price.seconds;
     if (sharing_ == LinkSharing::queued) {
+      const bool sums = stream == Stream::gradient || stream == Stream::replicas;
       for (const LinkLoad& load : price.loads) {
-        end = std::max(
-            end, links_[load.hop].carry(start, load.seconds) + (price.seconds - price.busiest));
+        LinkQueue& link = links_[load.hop];
+        const double carried =
+            sums ? link.carry_sum(start, load.seconds) : link.carry(start, load.seconds);
+        end = std::max(end, carried + (price.seconds - price.busiest));
+        latest_ = std::max(latest_, link.busy());
       }
+      end = std::max(end, start + price.together + (price.seconds - price.busiest));
     }
     for (const std::uint32_t queue : price.queues) queues_[queue + offset] = end;
     latest_ = std::max(latest_, end);
