@@ -15,6 +15,7 @@
 #include "experiment/hardware.hpp"
 #include "experiment/lower_bound.hpp"
 #include "experiment/many_messages.hpp"
+#include "experiment/nearest_plan.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
@@ -165,6 +166,32 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
   return trainer;
 }
 
+/// The trainer's files. Of a plan that it cannot run, the refusal names the nearest that it can.
+report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Experiment& experiment,
+                                 const Plan& plan, Seconds step) {
+  const auto files = [&](const Plan& any) {
+    return report::launch_files(trainer, experiment.network, experiment.cluster, any);
+  };
+  try {
+    return files(plan);
+  } catch (const InputError& refusal) {
+    const auto carries = [&](const Plan& other) {
+      try {
+        (void)files(other);
+        return true;
+      } catch (const InputError&) {
+        return false;
+      }
+    };
+    const auto nearest = experiment::nearest_plan(experiment, carries);
+    if (!nearest) throw;
+    throw InputError(
+        refusal.where, refusal.found,
+        fmt::format("{}; the nearest plan that it can run: {}, {} instead of {}", refusal.accepted,
+                    nearest->options, to_text(nearest->step), to_text(step)));
+  }
+}
+
 /// With the plan in the same folder.
 void add_launch(const report::LaunchResult& result, const std::string& plan_path,
                 const std::string& plan, NewFolders& folders, std::vector<FileContent>& files) {
@@ -238,10 +265,9 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   }
   if (trainer) {
     const experiment::RunResult result = experiment::run_plan(experiment, planned).result;
-    files.launch = {
-        *trainer, *arguments.text("-o"),
-        report::launch_files(*trainer, experiment.network, experiment.cluster, planned.plan),
-        result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};
+    files.launch = {*trainer, *arguments.text("-o"),
+                    launch_or_nearest(*trainer, experiment, planned.plan, result.step_time),
+                    result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};
   }
   std::string plan_text = to_json(planned.plan);
   if (trainer) add_launch(*files.launch, files.plan, plan_text, folders, written);

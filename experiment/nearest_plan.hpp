@@ -1,0 +1,26 @@
+// In place of a plan that something else refuses: the fastest of the plain ones that it accepts.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/units.hpp"
+#include "experiment/run.hpp"
+
+namespace parsim::experiment {
+
+/// A plan, by the options that make it.
+struct NearestPlan {
+  std::string options;  ///< "--strategy tensor --tp 2 --pp 1 --dp 4"
+  Seconds step{};
+};
+
+/// Tries data parallelism, the pipeline, and on up to 128 GPUs tensor parallelism with every
+/// combination of degrees that are powers of two, with the request's other options; the plan of the
+/// shortest simulated step that `accepts` takes and that fits in memory. Ties go to the first of
+/// these. Nothing if there is none.
+[[nodiscard]] std::optional<NearestPlan> nearest_plan(
+    const Experiment& experiment, const std::function<bool(const Plan&)>& accepts);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,62 @@
+// A plan that a trainer cannot run: the refusal names one that it can, which then is written.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/text.hpp"
+#include "tests/support/program.hpp"
+
+namespace parsim::app {
+namespace {
+
+TEST_CASE("plan: a refused launch names the nearest plan that the trainer can run") {
+  const testing::TemporaryFolder folder;
+  const std::vector<std::string> start = {
+      "plan",
+      "--network",
+      "gpt:layers=4,hidden=1024,heads=16,seq_length=256,vocab_size=1024",
+      "--cluster",
+      "nodes:2x4,device=a100-sxm4-80*4+v100-sxm2*4,intra=300GB/s,inter=25GB/s",
+      "--batch",
+      "640",
+      "--precision",
+      "fp16",
+      "--optimizer",
+      "adam",
+      "--launch",
+      "megatron",
+      "-o",
+      "out",
+      "--engine",
+      "fast",
+      "--quiet"};
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = start;
+    command.insert(command.end(), more.begin(), more.end());
+    return testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+  };
+  const testing::Finished refused = run({"--strategy", "data", "--shares", "proportional"});
+  CHECK(refused.exit_code == 2);
+  CHECK(folder.names().empty());
+  const std::string words = "the nearest plan that it can run: ";
+  const std::size_t at = refused.err.find(words);
+  CAPTURE(refused.err);
+  REQUIRE(at != std::string::npos);
+  CHECK(refused.err.find("replicas have unequal shares") < at);
+  const std::string options =
+      refused.err.substr(at + words.size(), refused.err.find(',', at) - at - words.size());
+  std::vector<std::string> nearest;
+  for (const std::string_view word : split_at_blanks(options)) nearest.emplace_back(word);
+  const testing::Finished carried = run(nearest);
+  CAPTURE(options);
+  CAPTURE(carried.err);
+  CHECK(carried.exit_code == 0);
+  // It takes what the refusal said.
+  const std::size_t step = refused.err.find(", ", at) + 2;
+  const std::string said = refused.err.substr(step, refused.err.find(" instead", step) - step);
+  CHECK(carried.out.find("predicted step " + said) != std::string::npos);
+}
+
+}  // namespace
+}  // namespace parsim::app
