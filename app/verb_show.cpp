@@ -41,7 +41,12 @@ report::Document show_network(const experiment::Arguments& arguments) {
                                three_digits(forward_flops_per_sample(network).value / 1e9))};
   std::vector<std::string> names, kinds, shapes;
   std::vector<double> parameters, flops;
-  for (const report::LayerRow& row : report::layer_rows(network)) {
+  constexpr std::int64_t deepest = 64;
+  const std::optional<std::int64_t> depth = arguments.number("--depth", 1, deepest);
+  const std::vector<report::LayerRow> rows =
+      depth ? report::module_rows(network, static_cast<std::size_t>(*depth))
+            : report::layer_rows(network);
+  for (const report::LayerRow& row : rows) {
     names.push_back(row.name);
     kinds.push_back(row.kind);
     shapes.push_back(row.output);
@@ -49,14 +54,14 @@ report::Document show_network(const experiment::Arguments& arguments) {
     flops.push_back(row.forward_flops);
   }
   report::Table table;
-  report::add_words(table, "layer", "layer", names);
+  report::add_words(table, depth ? "module" : "layer", "layer", names);
   report::add_words(table, "kind", "kind", kinds);
   report::add_words(table, "output", "output", shapes);
   report::add_numbers(table, "", {{"parameters", "parameters", parameters}});
   report::add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
   document.warnings = network.warnings;
-  document.json = report::network_json(network);
+  document.json = report::network_json(network, rows);
   return document;
 }
 
@@ -160,6 +165,7 @@ report::Table ways_table(const Cluster& cluster) {
 }
 
 report::Document show_cluster(const experiment::Arguments& arguments) {
+  refuse_unused(arguments, "--depth", "network");
   refuse_unused(arguments, "--dim", "network");
   std::vector<std::string> warnings;
   const Cluster cluster = experiment::load_cluster_with(

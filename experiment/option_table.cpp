@@ -327,6 +327,8 @@ constexpr Option table[] = {
     {"--smpi", "DIR", output, "plan",
      "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
      "per rank; with --collectives ideal"},
+    {"--depth", "N", output, "show",
+     "of a network one row for each module: layers whose names have the same first N parts"},
     {"--trace", "FILE", output, "simulate",
      "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz"},
     {"--report", "FILE", output, "compare simulate validate",

@@ -1,7 +1,10 @@
 #include "report/show.hpp"
 
+#include <map>
+#include <utility>
 #include <vector>
 
+#include "core/text.hpp"
 #include "experiment/run.hpp"
 #include "report/result_text.hpp"
 
@@ -32,7 +35,7 @@ void fields(auto& visit, json::Of<NetworkRow> auto& row) {
   visit("active_parameters", row.active,
         Rule(any_count, "that one token uses: of experts the share of those that it goes to"));
   visit("forward_flops_per_sample", row.forward_flops, "2 x multiply-accumulates");
-  visit("rows", row.rows, "the layers, in the order of plans");
+  visit("rows", row.rows, "the layers, in the order of plans; with --depth modules");
   visit("warnings", row.warnings);
 }
 
@@ -131,11 +134,54 @@ std::vector<LayerRow> layer_rows(const Network& network) {
   return rows;
 }
 
-std::string network_json(const Network& network) {
+namespace {
+
+/// The first `depth` parts of a name; all of one with fewer parts. ONNX separates modules by
+/// slashes, and dots are within their names there.
+std::string module_of(const std::string& name, std::size_t depth) {
+  const char separator = name.starts_with('/') ? '/' : '.';
+  std::size_t end = separator == '/' ? 1 : 0;
+  for (std::size_t level = 0; level < depth; ++level) {
+    const std::size_t next = name.find(separator, end);
+    if (next == std::string::npos) return name;
+    end = next + 1;
+  }
+  return name.substr(0, end - 1);
+}
+
+}  // namespace
+
+std::vector<LayerRow> module_rows(const Network& network, std::size_t depth) {
+  std::vector<LayerRow> modules;
+  std::map<std::string, std::size_t> index;
+  std::vector<std::int64_t> counts;
+  for (const LayerRow& layer : layer_rows(network)) {
+    const std::string module = module_of(layer.name, depth);
+    const auto [entry, fresh] = index.try_emplace(module, modules.size());
+    if (fresh) {
+      modules.push_back(layer);
+      counts.push_back(1);
+      continue;
+    }
+    LayerRow& row = modules[entry->second];
+    row.name = module;
+    row.kind = counted(++counts[entry->second], "layer");
+    row.output = layer.output;
+    row.parameters += layer.parameters;
+    row.forward_flops += layer.forward_flops;
+  }
+  return modules;
+}
+
+std::string network_json(const Network& network, std::vector<LayerRow> rows) {
   return result_text(NetworkRow{network.name, network.layers.size(), parameter_count(network),
                                 active_parameter_count(network),
-                                forward_flops_per_sample(network).value, layer_rows(network),
+                                forward_flops_per_sample(network).value, std::move(rows),
                                 network.warnings});
+}
+
+std::string network_json(const Network& network) {
+  return network_json(network, layer_rows(network));
 }
 
 std::string cluster_json(const Cluster& cluster, std::optional<BytesPerSecond> bisection) {

@@ -20,6 +20,15 @@ struct LayerRow {
 /// By LayerId.
 [[nodiscard]] std::vector<LayerRow> layer_rows(const Network& network);
 
+/// The same with one row for each module: layers whose names have the same first `depth` parts,
+/// "block3.mlp" of "block3.mlp.up" and "/layer1/layer1.0" of an ONNX file's
+/// "/layer1/layer1.0/conv1", where the first of them stands. Output: of the module's last layer. A
+/// module of one layer is that layer, else its kind is "5 layers".
+[[nodiscard]] std::vector<LayerRow> module_rows(const Network& network, std::size_t depth);
+
+/// With these rows.
+[[nodiscard]] std::string network_json(const Network& network, std::vector<LayerRow> rows);
+/// With a row for each layer.
 [[nodiscard]] std::string network_json(const Network& network);
 /// `bisection`: from the first half of the GPUs to the second; nothing where there are no two.
 [[nodiscard]] std::string cluster_json(const Cluster& cluster,

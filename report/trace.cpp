@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -102,13 +103,57 @@ std::int64_t nanoseconds(Seconds time) { return std::llround(time.count() * 1e9)
 /// Nanoseconds as the microseconds of the format, exactly.
 std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
+/// Category of an operation, by which viewers filter.
+std::string_view category_of(const ExecDag& dag, OpId id) {
+  switch (dag.kind(id)) {
+    case OpKind::compute:
+      return pass_name(static_cast<Pass>(dag.record(id).sub));
+    case OpKind::update:
+      return "optimizer";
+    case OpKind::local:
+      return "additions";
+    case OpKind::transfer:
+      return "transfer";
+    case OpKind::collective:
+      return "collective";
+    case OpKind::delay:
+      return "delay";
+  }
+  return "?";
+}
+
+/// Bytes per nanosecond that a device sends and receives, and how they change.
+struct RateChange {
+  std::int64_t at = 0;  ///< nanoseconds
+  double send = 0, receive = 0;
+};
+
+/// The rates of a device over time as a counter, in GB/s (bytes per nanosecond). Changes at one
+/// instant are one event.
+void append_counter(std::string& out, std::int32_t process, std::vector<RateChange> changes) {
+  std::sort(changes.begin(), changes.end(),
+            [](const RateChange& a, const RateChange& b) { return a.at < b.at; });
+  double send = 0, receive = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    send += changes[i].send;
+    receive += changes[i].receive;
+    if (i + 1 < changes.size() && changes[i + 1].at == changes[i].at) continue;
+    const auto shown = [](double rate) { return rate < 1e-9 ? 0.0 : rate; };  // sums of rounded
+    fmt::format_to(std::back_inserter(out),
+                   ",\n{{\"ph\":\"C\",\"name\":\"network [GB/s]\",\"pid\":{},\"ts\":{},\"args\":{{"
+                   "\"send\":{:.6g},\"receive\":{:.6g}}}}}",
+                   process, microseconds(changes[i].at), shown(send), shown(receive));
+  }
+}
+
 /// One timeline's events. Of n devices, process d is device d as predicted, n + d as measured.
 class Processes {
  public:
   Processes(const ExecDag& dag, const Cluster& cluster, bool measured)
       : dag_(dag), cluster_(cluster), measured_(measured) {}
 
-  void append(std::string& out, const Timeline& timeline) const {
+  void append(std::string& out, const Timeline& timeline) {
+    changes_.assign(cluster_.devices.size(), {});
     std::string events;
     std::set<Queue> tracks;
     std::vector<Queue> occupied;
@@ -121,20 +166,57 @@ class Processes {
       queues(dag_, id, occupied);
       for (const Queue& track : occupied) {
         tracks.insert(track);
-        fmt::format_to(std::back_inserter(events),
-                       ",\n{{\"ph\":\"X\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
-                       "\"args\":{{\"op\":{},\"bytes\":{}}}}}",
-                       name, process(track.device), track.queue, microseconds(start),
-                       microseconds(end - start), i, dag_.payload(id).value);
+        fmt::format_to(
+            std::back_inserter(events),
+            ",\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},"
+            "\"dur\":{},\"args\":{{\"op\":{},\"bytes\":{}}}}}",
+            category_of(dag_, id), name, process(track.device), track.queue, microseconds(start),
+            microseconds(end - start), i, dag_.payload(id).value);
       }
+      if (end > start) add_message(events, id, start, end, occupied);
     }
     append_names(out, tracks);
     out += events;
+    for (std::size_t d = 0; d < changes_.size(); ++d) {
+      append_counter(out, process(DeviceId{d}), changes_[d]);
+    }
   }
 
  private:
   [[nodiscard]] std::int32_t process(DeviceId device) const {
     return device.value + (measured_ ? static_cast<std::int32_t>(cluster_.devices.size()) : 0);
+  }
+
+  /// An arrow from the sender's track to the receiver's, and what a message adds to the rates of
+  /// its devices. Of a collective every member sends and receives the same share.
+  void add_message(std::string& events, OpId id, std::int64_t start, std::int64_t end,
+                   const std::vector<Queue>& tracks) {
+    const bool transfer = dag_.kind(id) == OpKind::transfer;
+    if (!transfer && dag_.kind(id) != OpKind::collective) return;
+    const OpRecord& record = dag_.record(id);
+    if (transfer && record.device == record.to) return;
+    const std::vector<DeviceId> members =
+        transfer ? std::vector{DeviceId{record.device}, DeviceId{record.to}}
+                 : dag_.group(GroupId{record.device});
+    const double rate = static_cast<double>(bytes_received(dag_, id).value) /
+                        static_cast<double>(end - start) /
+                        (transfer ? 1.0 : static_cast<double>(members.size()));
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const double send = transfer && m == 1 ? 0 : rate, receive = transfer && m == 0 ? 0 : rate;
+      changes_[members[m].index()].push_back({start, send, receive});
+      changes_[members[m].index()].push_back({end, -send, -receive});
+    }
+    if (!transfer) return;
+    const std::size_t arrow = 2 * id.index() + (measured_ ? 1 : 0);
+    const auto add = [&](const std::string& head, const Queue& track, std::int64_t at) {
+      fmt::format_to(
+          std::back_inserter(events),
+          ",\n{{{},\"cat\":\"transfer\",\"name\":\"transfer\",\"id\":{},\"pid\":{},\"tid\":{},"
+          "\"ts\":{}}}",
+          head, arrow, process(track.device), track.queue, microseconds(at));
+    };
+    add("\"ph\":\"s\"", tracks.front(), start);
+    add("\"ph\":\"f\",\"bp\":\"e\"", tracks.back(), end - 1);  // within the receiver's event
   }
 
   void append_names(std::string& out, const std::set<Queue>& tracks) const {
@@ -164,6 +246,7 @@ class Processes {
   const ExecDag& dag_;
   const Cluster& cluster_;
   bool measured_;
+  std::vector<std::vector<RateChange>> changes_{};  ///< by device
 };
 
 }  // namespace

@@ -11,9 +11,13 @@ namespace parsim::report {
 
 /// Trace Event Format: a process per device, a track per stream, sending and receiving apart, so
 /// that no two events of a track overlap. Times are rounded to nanoseconds. Events carry layer,
-/// pass and micro-batch.
+/// pass and micro-batch; `cat` is the pass, "optimizer", "transfer", "collective", … Arrows lead
+/// from senders to receivers of transfers. A counter of each device has what it sends and receives,
+/// in GB/s: of an operation its bytes over its time, of a collective what bytes_received() counts,
+/// equally among its members.
 /// With a measured timeline a device is two processes, the predicted one above the measured one.
-/// Source: "Trace Event Format", Google, complete events ("X") and metadata ("M").
+/// Source: "Trace Event Format", Google, complete events ("X"), flows ("s", "f"), counters ("C")
+/// and metadata ("M").
 [[nodiscard]] std::string chrome_trace(const ExecDag& dag, const Cluster& cluster,
                                        const Timeline& predicted,
                                        const Timeline* measured = nullptr);

@@ -42,6 +42,17 @@ def keywords_of(verb):
     return named, {**plurals, **named}
 
 
+def with_own_folder(value):
+    """A cluster's nodes import files: of a dict those of the current folder."""
+    nodes = value.get('nodes')
+    if not isinstance(nodes, list):
+        return value
+    found = [{**node, 'import': os.path.abspath(node['import'])}
+             if isinstance(node, dict) and isinstance(node.get('import'), str) else node
+             for node in nodes]
+    return {**value, 'nodes': found}
+
+
 class Call:
     """The words of a command, and what they need: files for values that Python holds, functions for
     strategies."""
@@ -55,7 +66,7 @@ class Call:
         name = re.sub(r'[^A-Za-z0-9._-]', '_', name.rstrip('/').rsplit('/')[-1]) or keyword
         path = os.path.join(self.folder, name + '.json')
         with open(path, 'w', encoding='utf-8') as file:
-            json.dump(value, file, indent=1)
+            json.dump(with_own_folder(value), file, indent=1)
         return path
 
     def text(self, keyword, option, value):

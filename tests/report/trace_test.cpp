@@ -90,6 +90,33 @@ TEST_CASE("trace: what was measured stands below what was predicted, device by d
         std::map<int, std::string>{{0, "0.0+3.0"}, {1, "3.0+2.0"}, {2, "0.0+4.0"}, {3, "4.0+3.0"}});
 }
 
+TEST_CASE("trace: by hand, arrows between sender and receiver, rates, and categories") {
+  const json trace = trace_of_three();
+  std::vector<std::string> arrows, counters;
+  std::set<std::string> categories;
+  for (const json& event : trace["traceEvents"]) {
+    const std::string kind = event["ph"];
+    const auto place = [&] {
+      return event["pid"].dump() + "/" + event["tid"].dump() + " " + event["ts"].dump();
+    };
+    if (kind == "s" || kind == "f") arrows.push_back(kind + event["id"].dump() + " " + place());
+    if (kind == "X") categories.insert(event["cat"]);
+    if (kind == "C") {
+      counters.push_back(event["pid"].dump() + " " + event["ts"].dump() + ": " +
+                         event["args"]["send"].dump() + " " + event["args"]["receive"].dump());
+    }
+  }
+  // The transfer is operation 1: from 3 us to 1003 us, a nanosecond before whose end the arrow
+  // ends.
+  CHECK(arrows == std::vector<std::string>{"s2 0/6 3.0", "f2 1/7 1002.999"});
+  CHECK(categories == std::set<std::string>{"delay", "transfer", "collective"});
+  // 1 MB in 1 ms: 1 GB/s. The all-reduce of 4 MB: each of the two receives 2 (n-1)/n x 4 MB in
+  // 997 us: 4.01204 GB/s.
+  CHECK(counters == std::vector<std::string>{"0 3.0: 1 0", "0 1003.0: 4.01204 4.01204",
+                                             "0 2000.0: 0 0", "1 3.0: 0 1",
+                                             "1 1003.0: 4.01204 4.01204", "1 2000.0: 0 0"});
+}
+
 TEST_CASE("trace: a hostile device name stays a JSON string") {
   Cluster cluster = star_of(1, "1 GB/s", "1 us");
   cluster.devices[0].name = "\"}],\x1b\xff";
