@@ -419,6 +419,7 @@ def show(
     *,
     dim: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     override: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
+    depth: int | None = None,
     dims: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     overrides: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
 ) -> Result: ...
