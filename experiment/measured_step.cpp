@@ -263,7 +263,8 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
   MeasuredStep step;
   step.device = device;
   step.steps = trace.steps.size();
-  const Span& window = trace.steps.at(trace.median());
+  const std::size_t median = trace.median();
+  const Span& window = trace.steps.at(median);
   step.predicted = run.result.step_time;
   step.measured = window.end - window.start;
   step.predicted_mfu = run.result.flops.mfu(step.predicted);
@@ -293,7 +294,7 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
     }
   }
   for (const LayerCall& call : all) {
-    if (call.step != trace.median()) continue;
+    if (call.step != median) continue;
     for (const bool forward : {true, false}) {
       const Seconds time = forward ? call.forward : call.backward;
       if (time <= Seconds{}) continue;
