@@ -336,8 +336,9 @@ Experiment::Experiment(const Request& asked)
 void Experiment::read_layout_file() {
   const std::string text = read_file(request.layout_file, "--layout");
   const bool of_trainer = is_trainer_file(text, request.layout_file);
-  layout = of_trainer ? read_trainer_file(text, request.layout_file, network, cluster, request.batch)
-                      : read_layout(text, request.layout_file, network, cluster);
+  layout = of_trainer
+               ? read_trainer_file(text, request.layout_file, network, cluster, request.batch)
+               : read_layout(text, request.layout_file, network, cluster);
   check_decided_once(request, *layout);
   const auto decide = [&](std::string_view flag, const auto& by_file, auto& value) {
     if (!by_file) return;

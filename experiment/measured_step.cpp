@@ -259,6 +259,10 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
                                 const TraceSteps& trace, DeviceId device,
                                 const std::string& trace_name) {
   const Cluster& cluster = experiment.cluster;
+  if (trace.steps.empty()) {
+    throw InputError(trace_name, "no kernel in a complete step",
+                     "accepted: a trace of whole steps, each with kernels");
+  }
   check_traced_precision(trace, run.dag.precision, trace_name);
   MeasuredStep step;
   step.device = device;

@@ -65,7 +65,8 @@ struct MeasuredStep {
 /// in several (queries, keys and values) is divided by their outputs. Where the plan has a kernel
 /// for each gradient and the trace does not tell them apart, they are left out.
 ///
-/// Throws InputError if the products of the trace run in another precision than the plan's.
+/// Throws InputError if the trace has no complete step, or if the products of the trace run in
+/// another precision than the plan's.
 [[nodiscard]] MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
                                               const TraceSteps& trace, DeviceId device,
                                               const std::string& trace_name);

@@ -219,6 +219,14 @@ TEST_CASE("measured step: two kernels at once count once, the product first") {
                                     Seconds{0}, Seconds{0}});
 }
 
+TEST_CASE("measured step: a trace of copies alone has no step, which is refused") {
+  KinetoWriter trace;
+  trace.kernel("Memcpy HtoD", 100, 50, 1, 5, 9, "gpu_memcpy");
+  CHECK(testing::refusal_of([&] { return measured(trace); }) ==
+        "trace.json: no kernel in a complete step; accepted: a trace of whole steps, each with "
+        "kernels");
+}
+
 TEST_CASE("measured step: a layer that is recomputed in the backward pass is a forward call") {
   KinetoWriter trace;
   trace.op("autograd::engine::evaluate_function: CheckpointFunctionBackward", 0, 100, {}, 7, 2);

@@ -1,10 +1,12 @@
 // Fuzz target: whatever the text, each reader of layouts, trainers' files, sweeps, times of layers,
-// offers and jobs refuses it with an InputError or makes a value.
+// offers, jobs and traces refuses it with an InputError or makes a value.
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/offers.hpp"
 #include "experiment/sweep_file.hpp"
+#include "experiment/trace_steps.hpp"
 #include "experiment/trainer_file.hpp"
 #include "networks/networks.hpp"
 #include "tests/fuzz/target.hpp"
@@ -39,6 +41,12 @@ void parsim::fuzz::run(const std::string& input) {
   }
   may_refuse([&] { (void)experiment::read_layer_times(input, "layers.csv"); });
   may_refuse([&] { (void)experiment::read_offers(input, "offers.toml"); });
+  may_refuse([&] {
+    const MemoryFile file(input);
+    const experiment::TraceSteps steps =
+        experiment::steps_of(experiment::read_kineto_trace(file.path()));
+    if (!steps.steps.empty()) (void)steps.median();
+  });
   // What may be an axis of millions is not tried, nor a path, whose file would be read.
   if (input.find('/') != std::string::npos || input.find("..") != std::string::npos) return;
   may_refuse([&] { (void)experiment::read_sweep(input, "sweep.toml", "1"); });
