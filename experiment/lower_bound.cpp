@@ -106,6 +106,9 @@ double least_makespan(const std::vector<WorkCosts>& work, const std::vector<std:
   }
   for (double& weight : weights) weight /= sum;
   double bound = bound_with(work, weights);
+  // Every pair of types is tried, each with all work and all types.
+  constexpr std::size_t most_balanced = 16;
+  if (counts.size() > most_balanced) return bound;
   constexpr int rounds = 20;
   constexpr double worth_it = 1e-6;
   for (int round = 0; round < rounds; ++round) {

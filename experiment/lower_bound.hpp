@@ -21,7 +21,8 @@ using WorkCosts = std::vector<double>;
 ///     max  Σ_w min_k λ_k · work[w][k]     over λ ≥ 0 with Σ_k counts[k] · λ_k = 1
 ///
 /// the dual of the linear programme that divides it, so that any λ is a lower bound. The largest
-/// for one or two types; for more, where moving weight between two types no longer helps.
+/// for one or two types; for up to 16, where moving weight between two types no longer helps; for
+/// more, with types that are equally good for the sum of all work.
 /// Checked against enumeration: tests/experiment/lower_bound_test.cpp.
 [[nodiscard]] double least_makespan(const std::vector<WorkCosts>& work,
                                     const std::vector<std::int64_t>& counts);

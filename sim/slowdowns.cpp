@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <numbers>
 #include <utility>
 
@@ -28,6 +29,12 @@ class Scaled final : public CostModel {
     ensure(kernels > 0 &&
                std::all_of(devices_.begin(), devices_.end(), [](double f) { return f > 0; }),
            "a factor of times is positive");
+    std::map<std::pair<std::int32_t, double>, std::int32_t> first;
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      const DeviceId device{d};
+      alike_.push_back(
+          first.try_emplace({base.alike(device), devices_[d]}, device.value).first->second);
+    }
   }
 
   [[nodiscard]] Cost compute(const Network& network, LayerId layer, const Part& part, Pass pass,
@@ -44,7 +51,7 @@ class Scaled final : public CostModel {
     return LeastTime{least->fixed * factor, least->whole * factor};
   }
   [[nodiscard]] std::int32_t alike(DeviceId device) const override {
-    return devices_.empty() ? base_.alike(device) : device.value;
+    return devices_.empty() ? base_.alike(device) : alike_.at(device.index());
   }
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
     return scaled(base_.memory(device, touched), 1, device);
@@ -76,6 +83,7 @@ class Scaled final : public CostModel {
   const CostModel& base_;
   double kernels_;
   std::vector<double> devices_;
+  std::vector<std::int32_t> alike_;  ///< by device: the first with the same times
   std::string note_;
 };
 

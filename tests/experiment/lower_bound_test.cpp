@@ -52,6 +52,18 @@ double divided_in_order(std::vector<WorkCosts> work, const std::vector<std::int6
 
 }  // namespace
 
+TEST_CASE("lower bound: one piece of work divided among 40 types, by hand") {
+  // Type k takes k + 1 seconds alone; together they do 1/1 + 1/2 + … + 1/40 of it in a second.
+  WorkCosts costs;
+  double per_second = 0;
+  for (int k = 0; k < 40; ++k) {
+    costs.push_back(k + 1);
+    per_second += 1.0 / (k + 1);
+  }
+  CHECK(least_makespan({costs}, std::vector<std::int64_t>(40, 1)) ==
+        doctest::Approx(1 / per_second));
+}
+
 TEST_CASE("lower bound: work divided among devices, by hand") {
   CHECK(least_makespan({{6}, {2}}, {4}) == doctest::Approx(2));
   // Each type does what it is good at.

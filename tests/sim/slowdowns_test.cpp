@@ -4,8 +4,10 @@
 #include <rapidcheck.h>
 
 #include <cmath>
+#include <set>
 
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/notation.hpp"
 
 namespace parsim::sim {
 namespace {
@@ -228,6 +230,17 @@ TEST_CASE("slowed: a straggler's own work takes so many times as long, and nothi
   CHECK(slowed->transfer(DeviceId{0}, DeviceId{1}, touched) ==
         cost.transfer(DeviceId{0}, DeviceId{1}, touched));
   CHECK(slowed->summary() == cost.summary() + "; stragglers: 1 of 2 devices");
+}
+
+TEST_CASE("slowed: equal devices that are as slow as each other are alike, others are not") {
+  const Cluster cluster = testing::star_of(4, "1 GB/s", "1 us");
+  const auto cost = make_constant_efficiency(cluster);
+  REQUIRE(cost->alike(DeviceId{0}) == cost->alike(DeviceId{3}));
+  const auto slowed = make_slowed(*cost, {1.0, 1.5, 1.0, 2.0});
+  CHECK(slowed->alike(DeviceId{0}) == slowed->alike(DeviceId{2}));
+  const std::set<std::int32_t> classes{slowed->alike(DeviceId{0}), slowed->alike(DeviceId{1}),
+                                       slowed->alike(DeviceId{3})};
+  CHECK(classes.size() == 3);
 }
 
 }  // namespace
