@@ -10,8 +10,8 @@
 
 namespace parsim::topologies {
 
-/// Far above any existing machine; keeps a typo ("star:1000000") from exhausting the memory.
-inline constexpr std::int64_t most_devices = 65'536;
+/// About the largest machines that exist; keeps a typo ("star:1000000") from exhausting the memory.
+inline constexpr std::int64_t most_devices = 131'072;
 inline constexpr std::int64_t most_switches = 262'144;
 inline constexpr std::int64_t most_links = 1'048'576;
 

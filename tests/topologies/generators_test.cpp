@@ -168,8 +168,8 @@ TEST_CASE("nvl72: a rack is one NVLink domain, racks are joined by 72 rails") {
   CHECK(way(racks, 0, 144 + 5) == Way{8, 8.0, infiniband});
   CHECK(rings_of(racks).size() == 72);
   CHECK(make("nvl72:1").links.size() == 72);
-  CHECK(testing::refusal_of([] { (void)make("nvl72:1000"); }) ==
-        "--cluster: 1000 racks; accepted: at most 910 racks");
+  CHECK(testing::refusal_of([] { (void)make("nvl72:2000"); }) ==
+        "--cluster: 2000 racks; accepted: at most 1820 racks");
   CHECK(testing::refusal_of([] { (void)make("rail:2x2,device=t4,oversubscription=0.5"); }) ==
         "--cluster:oversubscription: '0.5'; accepted: a number from 1 to 64");
 }

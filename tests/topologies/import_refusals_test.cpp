@@ -126,7 +126,7 @@ TEST_CASE("import: every mistake gets its place, what was found and what is acce
        "supported; accepted: no bb_bw, or at least 62.5 GB/s"},
       {"simgrid/flat-cluster.xml", "radical=\"0-3,8\"", "radical=\"3-0\"",
        ":4:cluster.radical: '3-0'; accepted: numbers and rising ranges such as \"0-7,12\", at most "
-       "65536 hosts"},
+       "131072 hosts"},
       {"simgrid/flat-cluster.xml", "bw=\"12.5GBps\"", "bw=\"12.5GBps\" topology=\"TORUS\"",
        ":4:cluster.topology: 'TORUS'; accepted: FLAT; for others use the generators fat-tree, "
        "torus and dragonfly"},

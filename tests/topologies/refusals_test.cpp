@@ -39,21 +39,21 @@ std::map<std::string, std::string> expected() {
        "1.0"},
       {"count_as_text.toml",
        ":3:nodes.devices.count: expected a whole number, found the string '2'; accepted: a whole "
-       "number from 1 to 65536"},
+       "number from 1 to 131072"},
       {"empty.toml", ": cluster 'empty' has no devices; at least one device"},
       {"empty_name.toml", ":2:nodes.name: an empty name; accepted: at least one character"},
       {"fractional_count.toml",
        ":3:nodes.devices.count: expected a whole number, found a fractional number; accepted: a "
-       "whole number from 1 to 65536"},
+       "whole number from 1 to 131072"},
       {"generator_option.toml",
        ":1:generator: star has no option 'rat'; accepted: device, rate, latency, kind, cpu, "
        "cpu-rate; "
        "did you mean 'rate'?"},
       {"huge_count.toml",
        ":3:nodes.devices.count: 2000000000 is out of range; accepted: a whole number from 1 to "
-       "65536"},
+       "131072"},
       {"huge_product.toml",
-       ":3:nodes.count: 60000 x 60000 devices; accepted: at most 65536 devices"},
+       ":3:nodes.count: 60000 x 60000 devices; accepted: at most 131072 devices"},
       {"incomplete_type.toml",
        ":1:device_types.memory_rate: the key 'memory_rate' is missing; accepted: a quoted string"},
       {"joins_itself.toml",
@@ -69,7 +69,7 @@ std::map<std::string, std::string> expected() {
        "latency, count, label, "
        "source; did you mean 'rate'?"},
       {"negative_count.toml",
-       ":3:nodes.devices.count: -2 is out of range; accepted: a whole number from 1 to 65536"},
+       ":3:nodes.devices.count: -2 is out of range; accepted: a whole number from 1 to 131072"},
       {"negative_rate.toml",
        ":8:nodes.links.rate: '-12 GB/s' is negative; write for example '25 GB/s' or '200 Gbit/s'"},
       {"nested_deeply.json", ": nested deeper than 32 levels"},
@@ -211,13 +211,13 @@ TEST_CASE("generators: a wrong call is refused with what is accepted") {
         says(":device: 't4*3+k80*4' has 7 devices; accepted: counts that add up to 8"));
   CHECK(refusal("star:8,device=t4,cpu-rate=1GB/s") ==
         says(":cpu-rate: cpu-rate without cpu; accepted: with a CPU, such as cpu=xeon-e5-2600"));
-  for (const std::string size : {"0", "-1", "8x", "x", "1.5", "99999999999999999999", "65537"}) {
+  for (const std::string size : {"0", "-1", "8x", "x", "1.5", "99999999999999999999", "131073"}) {
     CHECK(refusal("star:" + size + ",device=t4") ==
           says(": '" + size +
-               "' is not a size of star; accepted: star:N with numbers from 1 to 65536"));
+               "' is not a size of star; accepted: star:N with numbers from 1 to 131072"));
   }
-  CHECK(refusal("nodes:300x300,device=t4") ==
-        says(": '300x300' has more than 65536 devices; accepted: at most 65536 devices"));
+  CHECK(refusal("nodes:400x400,device=t4") ==
+        says(": '400x400' has more than 131072 devices; accepted: at most 131072 devices"));
   CHECK(refusal("nodes:2x4,device=t4*3") ==
         says(":device: the counts add up to 3; accepted: counts that add up to 4 (the devices of "
              "one machine) or to 8 (of all machines)"));

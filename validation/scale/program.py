@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measures what whole runs of parsim cost, and writes the tables of docs/scale.md.
+
+    validation/scale/program.py build/release/parsim   # measures again, then writes the tables
+    validation/scale/program.py                        # writes the tables of what was measured last
+
+Writes program.csv to the folder of this file: processor time and peak memory of one process each,
+with start-up, generator and JSON output.
+"""
+import csv
+import datetime
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+PAGE = HERE.parents[1] / "docs/scale.md"
+COLUMNS = ["series", "network", "cluster", "strategy", "devices", "layers", "slow_devices",
+           "operations", "simulated_operations", "cpu_s", "wall_s", "peak_mb"]
+HARDWARE = "device=a100-sxm4-80,intra=240GB/s,inter=25GB/s"
+
+
+def nodes(devices, kind="nodes", more=""):
+    return f"{kind}:{devices // 8}x8,{HARDWARE}{more}"
+
+
+def cases():
+    """series, network, cluster, strategy, devices, slow devices"""
+    for devices in (8, 64, 512, 4096, 16384, 65536, 131072):
+        yield "devices", "alexnet", nodes(devices), "data", devices, 0
+    for layers in (12, 24, 48, 96):
+        network = f"gpt:layers={layers},hidden=256,heads=4,seq_length=128"
+        yield "layers", network, nodes(1024), "data", 1024, 0
+    for slow in (0, 1, 8, 64, 512):
+        yield "classes", "resnet50", nodes(1024), "data", 1024, slow
+    for devices in (1024, 4096, 16384):
+        cluster = nodes(devices, "rail", ",unit=32,oversubscription=2")
+        yield "rails", "alexnet", cluster, "data", devices, 0
+    for devices in (64, 128, 256, 512):
+        for strategy in ("owt", "model", "model-even"):
+            yield "all-to-all", "resnet50", nodes(devices), strategy, devices, 0
+    cluster = nodes(512).replace("inter=25GB/s", "inter=25GB/s,nics=8")
+    yield "all-to-all", "mixtral-8x7b", cluster, "data --ep 8", 512, 0
+
+
+def run(program, network, cluster, strategy, slow):
+    """How many operations one process counted, and its processor time, wall time and peak memory."""
+    words = [program, "simulate", "--network", network, "--cluster", cluster,
+             "--strategy", *strategy.split(), "--engine", "fast", "--no-timings", "--quiet", "--json"]
+    if network == "mixtral-8x7b":
+        words += ["--dim", "seq_length=4096", "--precision", "bf16", "--batch", "512", "--zero", "1"]
+    for device in range(slow):  # each slow in its own way, so that none is equal to another
+        words += ["--straggler", f"n{device // 8}.gpu{device % 8}={1 + (device + 1) / 1000}"]
+    start = datetime.datetime.now()
+    # A file, not a pipe: the peak of a child counts what this process was when it started it, which
+    # must stay small.
+    output = tempfile.TemporaryFile("w+", encoding="utf-8")
+    process = subprocess.Popen(words, stdout=output)
+    _, status, usage = os.wait4(process.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 5):  # 5: does not fit in memory
+        sys.exit(f"exit code {code}: {' '.join(words[:9])}")
+    wall = (datetime.datetime.now() - start).total_seconds()
+    output.seek(0)
+    counts = {}
+    for line in output:
+        if found := re.match('  "(operations|simulated_operations)": ([0-9]+),$', line):
+            counts[found.group(1)] = int(found.group(2))
+            if len(counts) == 2:
+                break
+    return counts, usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown processor"
+
+
+def measure(program):
+    rows = []
+    for series, network, cluster, strategy, devices, slow in cases():
+        result, cpu, wall, peak = run(program, network, cluster, strategy, slow)
+        layers = int(found.group(1)) if (found := re.search("layers=([0-9]+)", network)) else ""
+        rows.append([series, network.split(":")[0], cluster, strategy, devices, layers, slow,
+                     result["operations"], result["simulated_operations"], f"{cpu:.3g}",
+                     f"{wall:.3g}", f"{peak:.0f}"])
+        print(*rows[-1], flush=True)
+    with open(HERE / "program.csv", "w", newline="", encoding="utf-8") as file:
+        file.write(f"# measured {datetime.date.today()} on {processor()}, "
+                   f"load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+
+
+def tables():
+    """The Markdown table of each series."""
+    with open(HERE / "program.csv", encoding="utf-8") as file:
+        head = next(file)
+        rows = list(csv.DictReader(file))
+    keys = {"devices": ["devices"], "layers": ["layers"], "classes": ["slow_devices"],
+            "rails": ["devices"], "all-to-all": ["network", "strategy", "devices"]}
+    text = {"measured": head.lstrip("# ").strip() + ".\n"}
+    for series, first in keys.items():
+        columns = [*first, "operations", "simulated_operations", "cpu_s", "wall_s", "peak_mb"]
+        titles = {"slow_devices": "slow devices", "simulated_operations": "of them simulated",
+                  "cpu_s": "CPU s", "wall_s": "wall s", "peak_mb": "MB"}
+        lines = ["| " + " | ".join(titles.get(column, column) for column in columns) + " |",
+                 "|" + "---|" * len(columns)]
+        for row in rows:
+            if row["series"] == series:
+                cells = [f"{int(row[c]):,}" if row[c].isdigit() else row[c] for c in columns]
+                lines.append("| " + " | ".join(cells) + " |")
+        text[series] = "\n".join(lines) + "\n"
+    return text
+
+
+def write_page():
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in tables().items():
+        begin, end = f"<!-- {name}: validation/scale/program.py -->\n", "<!-- end -->"
+        at = page.index(begin) + len(begin)
+        page = page[:at] + text + page[page.index(end, at):]
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(sys.argv[1])
+    write_page()
