@@ -59,6 +59,14 @@ class Together {
   std::map<std::pair<std::int32_t, std::uint32_t>, Hop> hops_;  ///< by the senders' model
 };
 
+/// Of a tensor's arrivals or returns.
+template <class Way>
+void start_together(const Cluster& cluster, std::vector<Way>& ways) {
+  Together together(cluster);
+  for (Way& way : ways) together.add(way.movement, way.price, way.legs);
+  together.share();
+}
+
 /// Prices communications; finds routes and rings once.
 class CommunicationPricer {
  public:

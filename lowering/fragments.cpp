@@ -121,17 +121,10 @@ std::vector<PricedCommunication> Fragments::priced(const std::vector<Leg>& legs)
   return prices;
 }
 
-template <class Way>
-void Fragments::share(std::vector<Way>& ways) const {
-  Together together(cluster_);
-  for (Way& way : ways) together.add(way.movement, way.price, way.legs);
-  together.share();
-}
-
 double Fragments::local(DeviceId device, const Region& region, std::int64_t factor) const {
   if (pricer_ == nullptr) return 0;
-  const Bytes touched{factor * region.volume() * element_};
-  return pricer_->input.cost.memory(device, touched).time.count();
+  return pricer_->input.cost.memory(device, Bytes{factor * region.volume() * element_})
+      .time.count();
 }
 
 std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
@@ -335,7 +328,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
                                 home.plan.regather && movement.pattern == Pattern::all_gather});
     fan_out.legs += movement.legs.size();
   }
-  share(fan_out.arrivals);
+  start_together(cluster_, fan_out.arrivals);
   if (!apart) {
     make_joint(fan_out.joint, joint_readers, joint_return, home, additions);
     return fan_out;
@@ -441,7 +434,7 @@ void Fragments::make_returns(std::vector<FanOut::Store>& stores,
     }
     returns.push_back(std::move(way));
   }
-  share(returns);
+  start_together(cluster_, returns);
   for (FanOut::Store& store : stores) {
     const DeviceId device = home.devices[static_cast<std::size_t>(store.cell)];
     store.seconds = local(device, store.region, 3);

@@ -212,9 +212,6 @@ class Fragments {
   [[nodiscard]] bool price(SumFragment& sum, const SyncGroup& whole, const AlikeUnits* units);
   [[nodiscard]] PricedCommunication priced(const Movement& movement);
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
-  /// Arrivals or returns that start at the same time share links.
-  template <class Way>
-  void share(std::vector<Way>& ways) const;
   /// Seconds of work on a device that touches `factor` times the elements of a region.
   [[nodiscard]] double local(DeviceId device, const Region& region, std::int64_t factor) const;
   [[nodiscard]] std::vector<Need> needs(const Consumer& reader,
