@@ -197,12 +197,11 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
 
 /// Simulates all that may be the best by their estimates, and leaves out the others.
 std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<PricedPlan> sorted) {
-  constexpr double hopeless = 1.3;
   std::vector<PricedPlan> finalists;
   const Price best = sorted.front().price;
   for (PricedPlan& candidate : sorted) {
     const bool late = candidate.price.overcommit != best.overcommit ||
-                      candidate.price.step > hopeless * best.step;
+                      candidate.price.step > worth_simulating * best.step;
     if (late && !finalists.empty()) continue;
     candidate.price = simulated_price(input, candidate.plan);
     finalists.push_back(std::move(candidate));

@@ -255,7 +255,7 @@ std::vector<std::size_t> promising_by_estimate(const StrategyInput& input,
                                                std::span<const Plan> plans) {
   lowering::Estimator estimator(input.step());
   const auto worth = [](const Price& price) {
-    return Price{price.overcommit, hopeless_estimate * price.step};
+    return Price{price.overcommit, worth_simulating * price.step};
   };
   std::vector<Price> prices;
   Price best;

@@ -104,10 +104,9 @@ void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.first.better_than(b.first); });
   plans.clear();
-  constexpr double hopeless = 1.15;
   for (auto& [price, plan] : all) {
-    const bool late =
-        price.overcommit != all[0].first.overcommit || price.step > hopeless * all[0].first.step;
+    const bool late = price.overcommit != all[0].first.overcommit ||
+                      price.step > worth_simulating * all[0].first.step;
     if (plans.empty() || !late) plans.push_back(std::move(plan));
   }
 }
