@@ -79,8 +79,8 @@ void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_
 constexpr double hopeless_estimate = 2;
 
 /// Plans whose estimate is more than this times the best one's are not simulated: estimates err by
-/// one or two percent, four at most (tests of "estimate: near the simulator").
-constexpr double worth_simulating = 1.1;
+/// one or two percent (tests "estimate: near the simulator ...").
+constexpr double worth_simulating = 1.05;
 
 /// Index of the best of `plans`, which must not be empty; ties go to the lower index. One plan, or
 /// no simulator: the first that fits, else the first. Hopeless plans are not simulated.

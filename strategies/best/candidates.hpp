@@ -62,7 +62,6 @@ class MemorySearch {
   StrategyInput plain_;
   lowering::Estimator& estimator_;
   std::vector<Recompute> recomputes_;  ///< the least first
-  bool several_machines_ = false;
 };
 
 /// The most promising degrees of tensor, pipeline and data parallelism with micro-batches and

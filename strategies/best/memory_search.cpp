@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "lowering/recompute.hpp"
 #include "lowering/zero_schedule.hpp"
@@ -22,6 +21,23 @@ bool has_replicas(const Network& network, const Plan& plan) {
       const bool splits_weights = cut.dim == Dim::channel || cut.dim == Dim::in_channel ||
                                   cut.dim == Dim::head || cut.dim == Dim::expert;
       if (!splits_weights && cut.sizes.size() > 1) return true;
+    }
+  }
+  return false;
+}
+
+/// Whether a weight is on several machines: else groups of ZeRO end at machines anyway. Layers may
+/// share a weight.
+bool spans_machines(const Network& network, const Cluster& cluster, const Plan& plan) {
+  std::vector<NodeId> machines(network.parameters.size());
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    for (const ParameterId weight : network.layers[l].parameters) {
+      NodeId& machine = machines[weight.index()];
+      for (const DeviceId device : plan.layers[l].devices) {
+        const NodeId node = cluster[device].node;
+        if (!machine.valid()) machine = node;
+        if (machine != node) return true;
+      }
     }
   }
   return false;
@@ -64,9 +80,6 @@ StrategyInput with_options(const StrategyInput& input, const MemoryOptions& memo
 
 MemorySearch::MemorySearch(const StrategyInput& input, lowering::Estimator& estimator)
     : input_(input), plain_(as_planned(input)), estimator_(estimator) {
-  std::set<NodeId> machines;
-  for (const DeviceId device : workers(input)) machines.insert(input.cluster[device].node);
-  several_machines_ = machines.size() > 1;
   if (input.recompute) {
     recomputes_ = {*input.recompute};
     return;
@@ -84,11 +97,12 @@ std::vector<MemoryOptions> MemorySearch::shardings(const Plan& plan) const {
   const bool served = input_.sync == Sync::Kind::server;
   if (!input_.zero_stage && (served || !has_replicas(input_.network, plan))) return {{}};
   const bool scatters = lowering::scatters_each_micro_batch(plan.schedule);
+  const bool several_machines = spans_machines(input_.network, input_.cluster, plan);
   std::vector<MemoryOptions> shardings;
   for (const std::int32_t stage : {0, 1, 2, 3}) {
     if (input_.zero_stage ? stage != *input_.zero_stage : stage == 2 && !scatters) continue;
     shardings.push_back({stage, input_.zero_group, {}});
-    if (stage > 0 && several_machines_ && input_.zero_group.all()) {
+    if (stage > 0 && several_machines && input_.zero_group.all()) {
       shardings.push_back({stage, {0, true}, {}});
     }
   }
