@@ -202,6 +202,7 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
 /// fastest few and the fastest of each number of stages, as long as that does not take long.
 std::vector<Candidate> finalists_of(const StrategyInput& input,
                                     const std::vector<Candidate>& candidates) {
+  constexpr double hopeless = 2;  // times the fastest estimate: borders are moved later
   constexpr std::size_t few = 4, most = 10;
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches
   std::vector<Candidate> finalists;
@@ -209,7 +210,7 @@ std::vector<Candidate> finalists_of(const StrategyInput& input,
   std::size_t work = 0;
   for (const Candidate& one : candidates) {
     const bool late = one.price.fits() != candidates[0].price.fits() ||
-                      one.price.step > worth_simulating * candidates[0].price.step;
+                      one.price.step > hopeless * candidates[0].price.step;
     const std::size_t own =
         input.network.layers.size() * static_cast<std::size_t>(one.plan.schedule.micro_batches);
     const bool fresh = stages.insert(one.plan.schedule.rank_lists.size()).second;
