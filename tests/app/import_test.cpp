@@ -76,7 +76,8 @@ TEST_CASE("import: its profile is one that --profile reads, and rerun makes the 
   const Finished again = import_trace(folder, {"--profile", "profile.json", "--json"});
   CAPTURE(again.err);
   REQUIRE(again.exit_code == 0);
-  for (const json& part : json::parse(again.out)["parts"]) {
+  const json calibrated = json::parse(again.out);
+  for (const json& part : calibrated["parts"]) {
     if (part["part"] != "products" && part["part"] != "element_wise") continue;
     CHECK(part["predicted_s"].get<double>() ==
           doctest::Approx(part["measured_s"].get<double>()).epsilon(1e-9));
