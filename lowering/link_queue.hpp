@@ -28,7 +28,7 @@ class MessageQueue {
     if (start > busy_) gaps_[made_++ % remembered] = {busy_, start};
     return busy_ = std::max(busy_, start) + seconds;
   }
-  /// Until when.
+  /// When all messages have been carried.
   [[nodiscard]] double busy() const { return busy_; }
   void clear() { busy_ = 0, made_ = 0; }
 
@@ -41,11 +41,11 @@ class MessageQueue {
   std::array<Gap, remembered> gaps_;
 };
 
-/// A link as simulations have it, where flows share it fairly. Sums of gradients, which nobody
-/// waits for before the update, follow each other within a group, so that a message meets one of
-/// each group at a time: with k groups it gets 1 / (k + 1) of the link, and waits for no more than
-/// k times its own length, however many sums are queued. All else is carried one after the other.
-/// What has been said of the end of an earlier sum stays; busy() knows better.
+/// A link that flows share fairly, as in simulations. Sums of gradients are needed by the update
+/// only, and those of a group follow each other. So a message meets one sum of each group at a
+/// time: with k groups it gets 1 / (k + 1) of the link, and waits for no more than k times its own
+/// length, however many sums are queued. All other messages are carried one after the other. A sum
+/// that a message overtakes keeps the end that was returned for it; busy() counts the delay.
 class LinkQueue {
  public:
   /// When a message that is ready at `start` has been carried.
@@ -55,7 +55,7 @@ class LinkQueue {
     const double sums = static_cast<double>(groups()) * seconds;
     return std::min(in_order, awaited_.carry(start, seconds) + sums);
   }
-  /// The same of a sum of gradients.
+  /// When a sum of gradients that is ready at `start` has been carried.
   double carry_sum(double start, double seconds) {
     if (groups() == 0) awaited_ = all_;
     const double end = all_.carry(start, seconds);
@@ -67,7 +67,7 @@ class LinkQueue {
     ++now_;
     return end;
   }
-  /// When all that was carried has ended, sums that a message overtook, too.
+  /// When all messages and sums have ended, also those sums that were overtaken.
   [[nodiscard]] double busy() const { return all_.busy(); }
   void clear() {
     all_.clear();
@@ -76,7 +76,7 @@ class LinkQueue {
   }
 
  private:
-  /// That sum at once: the second sum of a group starts no earlier than its first one ends.
+  /// How many sum at once: the second sum of a group starts no earlier than its first one ends.
   [[nodiscard]] int groups() const { return std::max(now_, before_); }
 
   MessageQueue all_;
