@@ -49,11 +49,6 @@ struct OpCall {
 
 using MadeShape = std::optional<CallShape>;
 
-MadeShape elements_of(std::string what, const TensorDims& dims) {
-  if (dims.empty()) return std::nullopt;
-  return CallShape{std::move(what), {volume(dims)}};
-}
-
 /// in … × k, weights n × k.
 MadeShape linear(const OpCall& call) {
   const TensorDims &in = call.tensor(0), &weights = call.tensor(1);
@@ -61,7 +56,8 @@ MadeShape linear(const OpCall& call) {
   return CallShape{"matmul", {volume_but_last(in), weights[1], weights[0]}};
 }
 /// a × b, of matrices or of batches of them; the first argument is number `first`.
-MadeShape product(const OpCall& call, std::size_t first) {
+template <std::size_t first>
+MadeShape product(const OpCall& call) {
   const TensorDims &a = call.tensor(first), &b = call.tensor(first + 1);
   if (a.size() < 2 || b.size() < 2) return std::nullopt;
   const std::int64_t k = a.back(), n = b.back();
@@ -82,10 +78,11 @@ MadeShape convolution(const OpCall& call) {
   return made;
 }
 /// Query and key as samples × heads × tokens × width, or tokens before heads.
-MadeShape attention(const OpCall& call, bool heads_first) {
+template <bool heads_first>
+MadeShape attention(const OpCall& call) {
   const TensorDims &query = call.tensor(0), &key = call.tensor(1);
   if (query.size() != 4 || key.size() != 4) return std::nullopt;
-  const std::size_t heads = heads_first ? 1 : 2, tokens = heads_first ? 2 : 1;
+  constexpr std::size_t heads = heads_first ? 1 : 2, tokens = heads_first ? 2 : 1;
   return CallShape{"attention", {query[0], query[heads], query[tokens], key[tokens], query[3]}};
 }
 MadeShape embedding(const OpCall& call) {
@@ -94,16 +91,25 @@ MadeShape embedding(const OpCall& call) {
   return CallShape{"embedding", {table[0], table[1], volume(indices)}};
 }
 /// Of two tensors; of one and a number nothing.
-MadeShape combination(std::string what, const OpCall& call) {
+template <bool add>
+MadeShape combination(const OpCall& call) {
   if (call.tensor(0).empty() || call.tensor(1).empty()) return std::nullopt;
-  return CallShape{std::move(what), {std::max(volume(call.tensor(0)), volume(call.tensor(1)))}};
+  return CallShape{add ? "add" : "mul", {std::max(volume(call.tensor(0)), volume(call.tensor(1)))}};
 }
 
-/// Operators that are layers.
+/// Operators that are layers. Without a function the shape is the elements of the first argument,
+/// under the name `what`.
 struct LayerOp {
   std::string_view name;
   StepPart part;
   MadeShape (*shape)(const OpCall& call);
+  std::string_view what = {};
+
+  [[nodiscard]] MadeShape shape_of(const OpCall& call) const {
+    if (shape != nullptr) return shape(call);
+    if (call.tensor(0).empty()) return std::nullopt;
+    return CallShape{std::string(what), {volume(call.tensor(0))}};
+  }
 };
 constexpr auto of_products = StepPart::products, of_attention = StepPart::attention,
                of_elements = StepPart::element_wise;
@@ -111,65 +117,45 @@ constexpr auto of_products = StepPart::products, of_attention = StepPart::attent
 // two of attention are custom operators of flash-attn (flash_attn_interface.py).
 constexpr LayerOp layer_ops[] = {
     {"linear", of_products, linear},
-    {"addmm", of_products, [](const OpCall& call) { return product(call, 1); }},
-    {"mm", of_products, [](const OpCall& call) { return product(call, 0); }},
-    {"matmul", of_products, [](const OpCall& call) { return product(call, 0); }},
-    {"bmm", of_attention, [](const OpCall& call) { return product(call, 0); }},
-    {"baddbmm", of_attention, [](const OpCall& call) { return product(call, 1); }},
+    {"addmm", of_products, product<1>},
+    {"mm", of_products, product<0>},
+    {"matmul", of_products, product<0>},
+    {"bmm", of_attention, product<0>},
+    {"baddbmm", of_attention, product<1>},
     {"conv1d", of_products, convolution},
     {"conv2d", of_products, convolution},
     {"conv3d", of_products, convolution},
     {"convolution", of_products, convolution},
-    {"scaled_dot_product_attention", of_attention,
-     [](const OpCall& call) { return attention(call, true); }},
-    {"_scaled_dot_product_flash_attention", of_attention,
-     [](const OpCall& call) { return attention(call, true); }},
-    {"_scaled_dot_product_efficient_attention", of_attention,
-     [](const OpCall& call) { return attention(call, true); }},
-    {"_scaled_dot_product_cudnn_attention", of_attention,
-     [](const OpCall& call) { return attention(call, true); }},
-    {"_flash_attn_forward", of_attention,
-     [](const OpCall& call) { return attention(call, false); }},
-    {"flash_attn_func", of_attention, [](const OpCall& call) { return attention(call, false); }},
-    {"softmax", of_attention,
-     [](const OpCall& call) { return elements_of("softmax", call.tensor(0)); }},
-    {"_softmax", of_attention,
-     [](const OpCall& call) { return elements_of("softmax", call.tensor(0)); }},
-    {"layer_norm", of_elements,
-     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"native_layer_norm", of_elements,
-     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"rms_norm", of_elements,
-     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"_fused_rms_norm", of_elements,
-     [](const OpCall& call) { return elements_of("layer norm", call.tensor(0)); }},
-    {"batch_norm", of_elements,
-     [](const OpCall& call) { return elements_of("batch norm", call.tensor(0)); }},
-    {"group_norm", of_elements,
-     [](const OpCall& call) { return elements_of("group norm", call.tensor(0)); }},
+    {"scaled_dot_product_attention", of_attention, attention<true>},
+    {"_scaled_dot_product_flash_attention", of_attention, attention<true>},
+    {"_scaled_dot_product_efficient_attention", of_attention, attention<true>},
+    {"_scaled_dot_product_cudnn_attention", of_attention, attention<true>},
+    {"_flash_attn_forward", of_attention, attention<false>},
+    {"flash_attn_func", of_attention, attention<false>},
+    {"softmax", of_attention, nullptr, "softmax"},
+    {"_softmax", of_attention, nullptr, "softmax"},
+    {"layer_norm", of_elements, nullptr, "layer norm"},
+    {"native_layer_norm", of_elements, nullptr, "layer norm"},
+    {"rms_norm", of_elements, nullptr, "layer norm"},
+    {"_fused_rms_norm", of_elements, nullptr, "layer norm"},
+    {"batch_norm", of_elements, nullptr, "batch norm"},
+    {"group_norm", of_elements, nullptr, "group norm"},
     {"embedding", of_elements, embedding},
-    {"dropout", of_elements,
-     [](const OpCall& call) { return elements_of("dropout", call.tensor(0)); }},
-    {"native_dropout", of_elements,
-     [](const OpCall& call) { return elements_of("dropout", call.tensor(0)); }},
-    {"max_pool2d", of_elements,
-     [](const OpCall& call) { return elements_of("max pooling", call.tensor(0)); }},
-    {"avg_pool2d", of_elements,
-     [](const OpCall& call) { return elements_of("average pooling", call.tensor(0)); }},
-    {"adaptive_avg_pool2d", of_elements,
-     [](const OpCall& call) { return elements_of("average pooling", call.tensor(0)); }},
-    {"cross_entropy_loss", of_elements,
-     [](const OpCall& call) { return elements_of("loss", call.tensor(0)); }},
-    {"relu", of_elements, [](const OpCall& call) { return elements_of("relu", call.tensor(0)); }},
-    {"relu_", of_elements, [](const OpCall& call) { return elements_of("relu", call.tensor(0)); }},
-    {"gelu", of_elements, [](const OpCall& call) { return elements_of("gelu", call.tensor(0)); }},
-    {"silu", of_elements, [](const OpCall& call) { return elements_of("silu", call.tensor(0)); }},
-    {"sigmoid", of_elements,
-     [](const OpCall& call) { return elements_of("sigmoid", call.tensor(0)); }},
-    {"tanh", of_elements, [](const OpCall& call) { return elements_of("tanh", call.tensor(0)); }},
-    {"add", of_elements, [](const OpCall& call) { return combination("add", call); }},
-    {"add_", of_elements, [](const OpCall& call) { return combination("add", call); }},
-    {"mul", of_elements, [](const OpCall& call) { return combination("mul", call); }},
+    {"dropout", of_elements, nullptr, "dropout"},
+    {"native_dropout", of_elements, nullptr, "dropout"},
+    {"max_pool2d", of_elements, nullptr, "max pooling"},
+    {"avg_pool2d", of_elements, nullptr, "average pooling"},
+    {"adaptive_avg_pool2d", of_elements, nullptr, "average pooling"},
+    {"cross_entropy_loss", of_elements, nullptr, "loss"},
+    {"relu", of_elements, nullptr, "relu"},
+    {"relu_", of_elements, nullptr, "relu"},
+    {"gelu", of_elements, nullptr, "gelu"},
+    {"silu", of_elements, nullptr, "silu"},
+    {"sigmoid", of_elements, nullptr, "sigmoid"},
+    {"tanh", of_elements, nullptr, "tanh"},
+    {"add", of_elements, combination<true>},
+    {"add_", of_elements, combination<true>},
+    {"mul", of_elements, combination<false>},
 };
 
 /// The name without its namespace: "linear" of "aten::linear".
@@ -216,7 +202,7 @@ bool is_layer_op(std::string_view op) {
 
 std::optional<CallShape> shape_of_call(std::string_view op, const OpShapes& shapes) {
   for (const LayerOp& known : layer_ops) {
-    if (known.name == bare_name(op)) return known.shape({shapes});
+    if (known.name == bare_name(op)) return known.shape_of({shapes});
   }
   return std::nullopt;
 }
