@@ -1,5 +1,7 @@
 #include "app/measured_rows.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "core/files.hpp"
@@ -47,6 +49,16 @@ std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& 
 
 void fit_measured_steps(experiment::Request& request) {
   request.fitted = validation::fitted_steps(calibrating_rows(request.calibrate_with));
+}
+
+experiment::Request request_of_one_plan(const experiment::Arguments& arguments) {
+  experiment::Request request = experiment::make_request(arguments);
+  fit_measured_steps(request);
+  if (request.strategies.size() > 1) {
+    throw InputError("--strategy", fmt::format("given {} times", request.strategies.size()),
+                     "accepted: one name");
+  }
+  return request;
 }
 
 }  // namespace parsim::app

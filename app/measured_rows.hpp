@@ -21,4 +21,8 @@ namespace parsim::app {
 /// What the files of the request's --calibrate-with fit, into the request.
 void fit_measured_steps(experiment::Request& request);
 
+/// The request of a verb that looks at one plan, measured steps fitted. Throws InputError for more
+/// than one strategy.
+[[nodiscard]] experiment::Request request_of_one_plan(const experiment::Arguments& arguments);
+
 }  // namespace parsim::app

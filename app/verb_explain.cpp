@@ -181,8 +181,7 @@ void fields(auto& visit, json::Of<PartRow> auto& row) {
 }
 
 struct ExplainRow {
-  std::string strategy{}, network{}, cluster{};
-  std::int64_t batch = 0;
+  report::SubjectRow subject{};
   Seconds step{};
   experiment::StepInterval interval{};
   std::vector<report::CalibratedRow> calibrated_by{};
@@ -198,10 +197,7 @@ struct ExplainRow {
   report::InputsText inputs{};
 };
 void fields(auto& visit, json::Of<ExplainRow> auto& row) {
-  visit("strategy", row.strategy);
-  visit("network", row.network);
-  visit("cluster", row.cluster);
-  visit("batch", row.batch, report::from_one);
+  fields(visit, row.subject);
   visit("step_time_s", row.step);
   visit("interval_s", std::array{row.step * row.interval.low, row.step * row.interval.high},
         "90 % of measured steps are expected in it");
@@ -229,10 +225,7 @@ std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                     const experiment::Run& run, const experiment::Waterfall& parts,
                     const std::vector<Share>& shares, const experiment::Explanation& explanation,
                     std::optional<Seconds> on_faster_links) {
-  ExplainRow row{plan.strategy,
-                 experiment.network.name,
-                 experiment.cluster.name,
-                 plan.batch,
+  ExplainRow row{report::subject_of(experiment, plan),
                  run.result.step_time,
                  run.result.interval,
                  report::calibrated_rows(experiment),
@@ -282,12 +275,7 @@ void keep_top(std::vector<experiment::LayerReason>& layers, std::size_t top) {
 }  // namespace
 
 Outcome run_explain(const experiment::Arguments& arguments) {
-  experiment::Request request = experiment::make_request(arguments);
-  fit_measured_steps(request);
-  if (request.strategies.size() > 1) {
-    throw InputError("--strategy", fmt::format("given {} times", request.strategies.size()),
-                     "accepted: one name");
-  }
+  const experiment::Request request = request_of_one_plan(arguments);
   const std::string name = request.strategies.empty() ? "best" : request.strategies.front();
   const strategies::Strategy* chosen = !request.layout_file.empty() ? &experiment::layout_strategy()
                                        : request.plan_file.empty()

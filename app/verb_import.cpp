@@ -13,6 +13,7 @@
 #include "core/files.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/measured_step.hpp"
+#include "report/result_parts.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
 
@@ -25,6 +26,7 @@ using experiment::MeasuredStep;
 using experiment::ShapeTimes;
 
 constexpr std::int64_t shapes_by_default = 10;
+constexpr std::int64_t levels_by_default = 2, deepest = 64;  ///< of modules
 constexpr double shown_share = 0.01;  ///< of the difference; smaller parts are in the table only
 
 /// The parts in words, in the order of the enum.
@@ -137,6 +139,34 @@ report::Table table_of_shapes(const MeasuredStep& step, std::size_t most) {
   return table;
 }
 
+/// Largest differences first; what the plan does not have counts as 0.
+report::Table table_of_modules(std::vector<experiment::ModuleTimes> modules, std::size_t most) {
+  const auto difference_of = [](const experiment::ModuleTimes& row) {
+    return row.measured - row.predicted.value_or(Seconds{});
+  };
+  std::stable_sort(modules.begin(), modules.end(),
+                   [&](const experiment::ModuleTimes& a, const experiment::ModuleTimes& b) {
+                     return std::abs(difference_of(a).count()) > std::abs(difference_of(b).count());
+                   });
+  modules.resize(std::min(most, modules.size()));
+  std::vector<std::string> names;
+  std::vector<double> predicted, measured, difference;
+  for (const experiment::ModuleTimes& row : modules) {
+    names.push_back(join(row.path, "/"));
+    predicted.push_back(row.predicted ? row.predicted->count() : std::nan(""));
+    measured.push_back(row.measured.count());
+    difference.push_back(difference_of(row).count());
+  }
+  report::Table table;
+  table.title = "modules with the largest differences: their kernels of a step, both passes";
+  report::add_words(table, "module", "module", names);
+  report::add_numbers(table, "s",
+                      {{"predicted", "predicted_s", predicted},
+                       {"measured", "measured_s", measured},
+                       {"difference", "difference_s", difference}});
+  return table;
+}
+
 struct GpuPartRow {
   GpuPart part{};
   Seconds predicted{}, measured{};
@@ -164,22 +194,30 @@ void fields(auto& visit, json::Of<ShapeRow> auto& row) {
   visit("measured_s", times.measured);
 }
 
+struct ModuleRow {
+  experiment::ModuleTimes times{};
+};
+void fields(auto& visit, json::Of<ModuleRow> auto& row) {
+  visit("path", join(row.times.path, "/"));
+  visit("predicted_s", row.times.predicted);
+  visit("measured_s", row.times.measured);
+}
+
 struct ImportRow {
-  std::string trace{}, strategy{}, network{}, cluster{}, device{};
-  std::int64_t batch = 0;
+  std::string trace{};
+  report::SubjectRow subject{};
+  std::string device{};
   MeasuredStep step{};
   std::vector<GpuPartRow> parts{};
   std::vector<ShapeRow> shapes{};
+  std::vector<ModuleRow> modules{};
   std::optional<std::string> profile{};
   report::InputsText inputs{};
 };
 void fields(auto& visit, json::Of<ImportRow> auto& row) {
   visit("trace", row.trace);
-  visit("strategy", row.strategy);
-  visit("network", row.network);
-  visit("cluster", row.cluster);
+  fields(visit, row.subject);
   visit("device", row.device);
-  visit("batch", row.batch, report::from_one);
   visit("steps", row.step.steps, report::from_one);
   visit("measured_step_time_s", row.step.measured, "the step of median length");
   visit("predicted_step_time_s", row.step.predicted);
@@ -189,6 +227,8 @@ void fields(auto& visit, json::Of<ImportRow> auto& row) {
         "of the device; they add up to the two steps, and mfu_points to predicted less measured "
         "MFU");
   visit("shapes", row.shapes, "all calls of a shape and pass in a step, largest difference first");
+  visit("modules", row.modules,
+        "of Python, each without those that it calls; empty unless the trace has them");
   visit("unknown_shapes_s", row.step.unknown_shapes,
         "of measured calls that the plan does not have");
   visit("profile", row.profile);
@@ -266,13 +306,9 @@ Outcome run_import(const experiment::Arguments& arguments) {
     experiment::refuse_word(arguments.words.at(0), "import", formats);
   }
   const std::string& path = arguments.words.at(1);
-  experiment::Request request = experiment::make_request(arguments);
+  experiment::Request request = request_of_one_plan(arguments);
   request.trace = path;
-  fit_measured_steps(request);
-  if (request.strategies.size() > 1) {
-    throw InputError("--strategy", fmt::format("given {} times", request.strategies.size()),
-                     "accepted: one name");
-  }
+  const std::int64_t depth = arguments.number("--depth", 1, deepest).value_or(levels_by_default);
   std::optional<OutputFile> file;
   const std::optional<std::string> profile = arguments.text("-o");
   if (profile) file.emplace(*profile, "-o");
@@ -304,16 +340,18 @@ Outcome run_import(const experiment::Arguments& arguments) {
   const auto top = static_cast<std::size_t>(request.top.value_or(shapes_by_default));
   document.tables = {table_of_parts(step)};
   if (!step.shapes.empty()) document.tables.push_back(table_of_shapes(step, top));
+  if (!step.modules.empty()) {
+    document.tables.push_back(
+        table_of_modules(grouped(step.modules, static_cast<std::size_t>(depth)), top));
+  }
   document.warnings = experiment.warnings;
   add_notes(step, steps, profile, document);
 
   ImportRow row{path,
-                planned.plan.strategy,
-                experiment.network.name,
-                experiment.cluster.name,
+                report::subject_of(experiment, planned.plan),
                 experiment.cluster[device].name,
-                planned.plan.batch,
                 step,
+                {},
                 {},
                 {},
                 profile,
@@ -323,6 +361,7 @@ Outcome run_import(const experiment::Arguments& arguments) {
     row.parts.push_back({part, step.predicted_parts[p], step.measured_parts[p], step.points(part)});
   }
   for (const ShapeTimes& times : step.shapes) row.shapes.push_back({times});
+  for (const experiment::ModuleTimes& times : step.modules) row.modules.push_back({times});
   document.json = report::result_text(row);
   return outcome;
 }

@@ -110,11 +110,12 @@ struct ByteIterator {
 
 /// Categories of today, and those of PyTorch 1.9 to 1.12.
 std::optional<EventKind> kind_of(std::string_view category) {
-  constexpr std::array<std::pair<std::string_view, EventKind>, 14> known{{
+  constexpr std::array<std::pair<std::string_view, EventKind>, 15> known{{
       {"cpu_op", EventKind::op},
       {"Operator", EventKind::op},
       {"operator", EventKind::op},
       {"user_annotation", EventKind::annotation},
+      {"python_function", EventKind::module},
       {"cuda_runtime", EventKind::launch},
       {"cuda_driver", EventKind::launch},
       {"Runtime", EventKind::launch},
@@ -274,6 +275,7 @@ class TraceBuilder {
     const std::optional<EventKind> kind = kind_of(category_);
     if (phase_ != "X" || !kind) return;
     if (*kind == EventKind::launch && now_.correlation < 0) return;
+    if (*kind == EventKind::module && !name_.starts_with(module_prefix)) return;
     const auto known = [](double time) { return std::abs(time) <= latest_time; };
     if (!known(now_.start) || !known(duration_) || duration_ < 0) {
       throw InputError(fmt::format("{}:/traceEvents/{}", path_, seen_ - 1),

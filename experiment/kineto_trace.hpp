@@ -9,11 +9,16 @@
 
 namespace parsim::experiment {
 
+/// How names of TraceEvent::Kind::module begin (PyTorch's torch/csrc/profiler/collection.cpp,
+/// toString); the class and its number follow: "nn.Module: Linear_3".
+inline constexpr std::string_view module_prefix = "nn.Module: ";
+
 /// An event with a beginning and an end.
 struct TraceEvent {
   enum class Kind : std::uint8_t {
     op,          ///< an operator of PyTorch, on the host
     annotation,  ///< record_function(), ProfilerStep, Optimizer.step, on the host
+    module,      ///< a call of an nn.Module, on the host; recorded by with_stack=True
     launch,      ///< a call of the CUDA runtime or driver that starts work on the GPU
     kernel,
     copy,  ///< memcpy or memset on the GPU

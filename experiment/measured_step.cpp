@@ -163,8 +163,12 @@ std::vector<LayerCall> divided_calls(const TraceSteps& trace, const ExecDag& dag
     for (const CallShape& part : parts->second) {
       const double share =
           static_cast<double>(part.extents[2]) / static_cast<double>(call.shape.extents[2]);
-      calls.push_back({part, share * call.forward, share * call.backward,
-                       share * call.backward_data, share * call.backward_weights, call.step});
+      LayerCall& divided = calls.emplace_back(call);
+      divided.shape = part;
+      for (Seconds* time : {&divided.forward, &divided.backward, &divided.backward_data,
+                            &divided.backward_weights}) {
+        *time = share * *time;
+      }
     }
   }
   return calls;
@@ -319,6 +323,7 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
                      return std::abs((a.measured - a.predicted).count()) >
                             std::abs((b.measured - b.predicted).count());
                    });
+  step.modules = module_times(run, trace, all, device);
   step.profile.machine = traced_machine(cluster, device, trace_name);
   if (!trace.has_shapes) {
     step.notes.emplace_back(

@@ -9,6 +9,7 @@
 
 #include "core/profile.hpp"
 #include "core/spelling.hpp"
+#include "experiment/module_times.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trace_steps.hpp"
 
@@ -47,10 +48,11 @@ struct MeasuredStep {
   Seconds predicted{}, measured{};
   double predicted_mfu = 0, measured_mfu = 0;  ///< 0 where no peak is known
   GpuParts predicted_parts{}, measured_parts{};
-  std::size_t steps = 0;           ///< complete ones, of which the median one is shown
-  std::vector<ShapeTimes> shapes;  ///< by difference, largest first
-  Seconds unknown_shapes{};        ///< of measured calls whose shape the plan does not have
-  Profile profile;                 ///< of the shapes that the plan has
+  std::size_t steps = 0;             ///< complete ones, of which the median one is shown
+  std::vector<ShapeTimes> shapes;    ///< by difference, largest first
+  Seconds unknown_shapes{};          ///< of measured calls whose shape the plan does not have
+  std::vector<ModuleTimes> modules;  ///< of the median step; empty without with_stack=True
+  Profile profile;                   ///< of the shapes that the plan has
   std::vector<std::string> notes;
 
   /// Points of MFU that a part explains: the difference of MFU, shared out by difference of time.

@@ -327,8 +327,9 @@ constexpr Option table[] = {
     {"--smpi", "DIR", output, "plan",
      "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
      "per rank; with --collectives ideal"},
-    {"--depth", "N", output, "show",
-     "of a network one row for each module: layers whose names have the same first N parts"},
+    {"--depth", "N", output, "show import",
+     "of a network one row for each module: layers whose names have the same first N parts; of a "
+     "trace modules to this level (default 2)"},
     {"--trace", "FILE", output, "simulate",
      "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz"},
     {"--report", "FILE", output, "compare simulate validate",

@@ -109,7 +109,9 @@ struct KernelOrigin {
   std::size_t layer = no_event;  ///< the forward operator that is the layer
   bool backward = false;
   bool of_optimizer = false;
-  std::optional<StepPart> part;  ///< of the innermost operator that tells
+  bool recomputed = false;        ///< `layer` runs again, within the backward pass
+  std::size_t module = no_event;  ///< the innermost call of a module
+  std::optional<StepPart> part;   ///< of the innermost operator that tells
 };
 
 class OriginFinder {
@@ -124,7 +126,9 @@ class OriginFinder {
       if (name.starts_with("Optimizer.step") || name.starts_with("_fused_adam")) {
         origin.of_optimizer = true;
       }
-      if (trace_.events[e].kind != TraceEvent::Kind::op || backward != no_event) continue;
+      if (backward != no_event) continue;
+      keep_module(e, origin);
+      if (trace_.events[e].kind != TraceEvent::Kind::op) continue;
       if (name.starts_with(backward_prefix)) {
         backward = e;
         continue;
@@ -133,13 +137,14 @@ class OriginFinder {
       if (is_layer(e)) origin.layer = e;  // the outermost stays
     }
     // Within the backward pass a product or a sum is the backward pass; a layer was recomputed.
-    const bool recomputed =
-        origin.layer != no_event && !is_of_both_passes(host_.name(origin.layer));
-    if (backward == no_event || recomputed) return origin;
+    if (backward == no_event) return origin;
+    origin.recomputed = origin.layer != no_event && !is_of_both_passes(host_.name(origin.layer));
+    if (origin.recomputed) return origin;
     origin.layer = no_event;
     origin.backward = true;
     for (std::size_t e = host_.forward_of(backward); e != no_event; e = host_.parent(e)) {
       if (host_.name(e).starts_with(backward_prefix)) break;
+      keep_module(e, origin);
       if (is_layer(e)) origin.layer = e;
     }
     if (origin.layer != no_event) origin.part = part_of_op(host_.name(origin.layer));
@@ -147,6 +152,10 @@ class OriginFinder {
   }
 
  private:
+  void keep_module(std::size_t event, KernelOrigin& origin) const {
+    const bool inner = origin.module == no_event;
+    if (inner && trace_.events[event].kind == TraceEvent::Kind::module) origin.module = event;
+  }
   [[nodiscard]] bool is_layer(std::size_t op) const {
     const TraceEvent& event = trace_.events[op];
     return event.kind == TraceEvent::Kind::op && event.shapes != 0 &&
@@ -155,6 +164,33 @@ class OriginFinder {
 
   const KinetoTrace& trace_;
   const HostEvents& host_;
+};
+
+/// Paths of modules by the name of the innermost, which is unique. Recomputation calls modules
+/// without those around them, so the longest path of a module is its own.
+class ModulePaths {
+ public:
+  ModulePaths(const KinetoTrace& trace, const HostEvents& host) : trace_(trace), host_(host) {}
+
+  /// Of a call of a module, or of nothing.
+  std::size_t index_of(std::size_t event, std::vector<ModulePath>& paths) {
+    if (event == no_event) return no_event;
+    ModulePath path;
+    for (std::size_t e = event; e != no_event; e = host_.parent(e)) {
+      if (trace_.events[e].kind != TraceEvent::Kind::module) continue;
+      path.push_back(host_.name(e).substr(module_prefix.size()));
+    }
+    std::reverse(path.begin(), path.end());
+    const auto [entry, fresh] = known_.try_emplace(trace_.events[event].name, paths.size());
+    if (fresh) paths.emplace_back();
+    if (path.size() > paths[entry->second].size()) paths[entry->second] = std::move(path);
+    return entry->second;
+  }
+
+ private:
+  const KinetoTrace& trace_;
+  const HostEvents& host_;
+  std::unordered_map<std::uint32_t, std::size_t> known_;
 };
 
 /// Which gradient a kernel of a layer's backward pass makes; nothing if it may be either.
@@ -241,6 +277,7 @@ TraceSteps steps_of(const KinetoTrace& trace) {
   std::vector<double> first(marked + 2, std::numeric_limits<double>::infinity());
   double last_end = -std::numeric_limits<double>::infinity();
 
+  ModulePaths modules(trace, host);
   std::unordered_map<std::size_t, std::size_t> call_of;  // by the layer's operator
   std::map<std::string, double> types;
   for (const TraceEvent& event : trace.events) {
@@ -258,9 +295,11 @@ TraceSteps steps_of(const KinetoTrace& trace) {
     TraceWork& work = made.work.emplace_back();
     work.span = {seconds(event.start), seconds(event.end)};
     work.name = event.name;
+    work.step = step;
     const std::optional<StepPart> by_name =
         kernel ? part_of_kernel(trace.name_of(event)) : std::nullopt;
     const KernelOrigin origin = op == no_event ? KernelOrigin{} : finder.origin_of(op);
+    work.module = modules.index_of(origin.module, made.modules);
     work.part = by_name == StepPart::exposed_sends ? by_name
                 : origin.of_optimizer              ? StepPart::optimizer
                 : origin.part                      ? origin.part
@@ -277,6 +316,9 @@ TraceSteps steps_of(const KinetoTrace& trace) {
       LayerCall& added = made.calls.emplace_back();
       added.shape = shape_of_call(trace.name_of(layer), trace.shapes[layer.shapes]).value();
       added.step = step_at(layer.start);
+      added.module = work.module;
+      added.start = seconds(layer.start);
+      added.recomputed = origin.recomputed;
     }
     LayerCall& call = made.calls[entry->second];
     (origin.backward ? call.backward : call.forward) += time;
@@ -314,6 +356,7 @@ TraceSteps steps_of(const KinetoTrace& trace) {
     made.steps.push_back({seconds(begin), seconds(end)});
   }
   for (LayerCall& call : made.calls) call.step = position[call.step];
+  for (TraceWork& work : made.work) work.step = position[work.step];
   return made;
 }
 

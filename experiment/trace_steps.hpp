@@ -19,6 +19,8 @@ struct TraceWork {
   /// What it is; nothing if neither operator nor name tells.
   std::optional<StepPart> part;
   std::uint32_t name = 0;  ///< of KinetoTrace::names
+  std::size_t step = 0;    ///< of TraceSteps::steps; beyond: of none
+  std::size_t module = 0;  ///< of TraceSteps::modules; beyond: of none
 };
 
 /// A forward operator that is a layer, and what its kernels took, one after the other.
@@ -28,12 +30,20 @@ struct LayerCall {
   /// Of the backward pass what makes the gradients of the input, and of the weights, where
   /// products, sums and names of kernels tell them apart.
   Seconds backward_data{}, backward_weights{};
-  std::size_t step = 0;  ///< of TraceSteps::steps; beyond: of none
+  std::size_t step = 0;     ///< of TraceSteps::steps; beyond: of none
+  std::size_t module = 0;   ///< of TraceSteps::modules; beyond: of none
+  Seconds start{};          ///< of the operator, as in TraceWork
+  bool recomputed = false;  ///< its operator runs within the backward pass
 };
+
+/// A module and those that call it, outermost first: {"GPT_0", "Block_3", "Linear_7"}. PyTorch
+/// numbers the modules of each class.
+using ModulePath = std::vector<std::string>;
 
 struct TraceSteps {
   std::vector<TraceWork> work;   ///< by start
   std::vector<LayerCall> calls;  ///< of all steps, with kernels
+  std::vector<ModulePath> modules;
   /// Complete ones: from a step's first kernel to that of the next. Of a single step until the GPU
   /// and ProfilerStep have ended. In order of time.
   std::vector<Span> steps;
@@ -49,7 +59,8 @@ struct TraceSteps {
 /// Operators contain each other on each thread of the host, and start the kernels that share their
 /// "External id", or a launch within them. A kernel belongs to the outermost operator that is a
 /// layer; in the backward pass ("autograd::engine::evaluate_function: …") to the layer whose
-/// forward operator has the same sequence number.
+/// forward operator has the same sequence number. Its module is the innermost one that calls the
+/// forward operator.
 ///
 /// Steps are the annotations ProfilerStep#N of torch.profiler; without them they end with
 /// Optimizer.step; else all is one step.

@@ -12,6 +12,22 @@
 
 namespace parsim::report {
 
+/// What was planned: the first fields of results about one plan.
+struct SubjectRow {
+  std::string strategy{}, network{}, cluster{};
+  std::int64_t batch = 0;
+};
+void fields(auto& visit, json::Of<SubjectRow> auto& row) {
+  visit("strategy", row.strategy);
+  visit("network", row.network);
+  visit("cluster", row.cluster);
+  visit("batch", row.batch, from_one);
+}
+[[nodiscard]] inline SubjectRow subject_of(const experiment::Experiment& experiment,
+                                           const Plan& plan) {
+  return {plan.strategy, experiment.network.name, experiment.cluster.name, plan.batch};
+}
+
 struct SpreadRow {
   Spread spread{};
 };

@@ -52,6 +52,10 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
                                   result["measured_mfu"].get<double>())
                       .epsilon(1e-9));
 
+  REQUIRE(result["modules"].size() == 5);
+  CHECK(result["modules"][0]["path"] == "MLP_0/Linear_0");
+  CHECK(result["modules"][0]["measured_s"].get<double>() == doctest::Approx(45e-6).epsilon(1e-9));
+
   // The trace is faster than two T4s are predicted to be.
   const std::string text = import_trace(folder, {}).out;
   CHECK(text.substr(0, text.find('\n')).starts_with("measured 28.5 % MFU (0.310 ms), predicted "));

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "core/errors.hpp"
 #include "experiment/files.hpp"
 #include "experiment/kineto_trace.hpp"
 #include "sim/sim.hpp"
@@ -266,6 +267,81 @@ TEST_CASE("measured step: queries, keys and values in one product are divided am
   CHECK(row->predicted_calls == 4);
   CHECK(row->measured_calls == 4);
   CHECK(row->measured.count() == doctest::Approx(74 * microsecond).epsilon(1e-9));
+}
+
+std::map<std::string, double> by_module(const std::vector<ModuleTimes>& modules) {
+  std::map<std::string, double> times;
+  for (const ModuleTimes& row : modules) {
+    times[join(row.path, "/")] = row.measured.count() / microsecond;
+  }
+  return times;
+}
+
+TEST_CASE("measured step: by hand, kernels of both passes belong to modules of Python") {
+  const MeasuredStep step = measured(testing::mlp_trace());
+  // Forward and backward as in mlp_trace(); ReLU_0 is called twice.
+  const std::map<std::string, double> expected = {{"MLP_0/Linear_0", 20 + 25},
+                                                  {"MLP_0/ReLU_0", 3 + 4 + 3 + 4},
+                                                  {"MLP_0/Linear_1", 30 + 30 + 35},
+                                                  {"MLP_0/Linear_2", 10 + 8 + 10 + 2},
+                                                  {"MLP_0/CrossEntropyLoss_0", 5 + 5}};
+  const std::map<std::string, double> found = by_module(step.modules);
+  REQUIRE(found.size() == expected.size());
+  for (const auto& [path, time] : expected) {
+    CAPTURE(path);
+    REQUIRE(found.contains(path));
+    CHECK(found.at(path) == doctest::Approx(time).epsilon(1e-9));
+  }
+  // The plan's layers are the modules': all that it predicts of them, and each once.
+  Seconds predicted{}, of_shapes{};
+  for (const ModuleTimes& row : step.modules) predicted += row.predicted.value();
+  for (const ShapeTimes& shape : step.shapes) of_shapes += shape.predicted;
+  CHECK(predicted.count() == doctest::Approx(of_shapes.count()).epsilon(1e-12));
+}
+
+TEST_CASE("measured step: modules are grouped below what all share") {
+  const std::vector<ModuleTimes> modules = {
+      {{"DDP_0", "GPT_0"}, Seconds{1}, {}},
+      {{"DDP_0", "GPT_0", "Block_0", "Linear_0"}, Seconds{2}, Seconds{3}},
+      {{"DDP_0", "GPT_0", "Block_0", "Linear_1"}, Seconds{4}, {}},
+      {{"DDP_0", "GPT_0", "Block_1", "Linear_2"}, Seconds{8}, Seconds{5}}};
+  const std::vector<ModuleTimes> one = grouped(modules, 1);
+  REQUIRE(one.size() == 3);
+  CHECK(one[0].path == ModulePath{"GPT_0"});
+  CHECK(one[0].predicted == std::nullopt);
+  CHECK(one[1].path == ModulePath{"Block_0"});
+  CHECK(one[1].measured == Seconds{6});
+  CHECK(one[1].predicted == Seconds{3});
+  CHECK(grouped(modules, 2).size() == 4);
+  CHECK(grouped(modules, 64)[3].path == ModulePath{"Block_1", "Linear_2"});
+  CHECK(grouped({}, 1).empty());
+}
+
+TEST_CASE("measured step: a module that is recomputed has one path, and is not predicted twice") {
+  KinetoWriter trace;
+  const testing::WrittenShapes shapes = {{{64, 1024}, {10, 1024}, {10}}, {}};  // of fc3
+  trace.module("MLP_0", 0, 50);
+  trace.module("Linear_2", 10, 30);
+  const std::int64_t before = trace.op("aten::linear", 12, 20, shapes, 8);
+  trace.op("autograd::engine::evaluate_function: CheckpointFunctionBackward", 100, 100, {}, 7, 2);
+  trace.module("Linear_2", 108, 30, 2);
+  const std::int64_t again = trace.op("aten::linear", 110, 20, shapes, 9, 2);
+  trace.op("autograd::engine::evaluate_function: AddmmBackward0", 150, 20, {}, 9, 2);
+  const std::int64_t data = trace.op("aten::mm", 152, 5, {{{64, 10}, {10, 1024}}, {}}, -1, 2);
+  trace.kernel("gemm", 200, 20, before, 15);
+  trace.kernel("gemm", 240, 30, again, 115);
+  trace.kernel("gemm", 280, 40, data, 153);
+  const MeasuredStep step = measured(trace);
+  REQUIRE(step.modules.size() == 1);
+  CHECK(step.modules[0].path == ModulePath{"MLP_0", "Linear_2"});
+  CHECK(step.modules[0].measured.count() == doctest::Approx(90 * microsecond).epsilon(1e-9));
+  const auto planned = [&](const ShapeTimes& row) { return row.layer == "fc3"; };
+  Seconds predicted{};
+  for (const ShapeTimes& row : step.shapes) {
+    if (planned(row)) predicted += row.predicted;
+  }
+  REQUIRE(step.modules[0].predicted);
+  CHECK(step.modules[0].predicted->count() == doctest::Approx(predicted.count()).epsilon(1e-12));
 }
 
 TEST_CASE("kineto trace: what is no trace of one GPU is refused in one sentence") {

@@ -33,6 +33,20 @@ void KinetoWriter::annotation(const std::string& name, double start, double leng
                     {"args", {{"External id", next_++}}}});
 }
 
+void KinetoWriter::module(const std::string& name, double start, double length, int thread) {
+  for (const std::string& text :
+       {"nn.Module: " + name, std::string("nn/functional.py(1): forward")}) {
+    events.push_back({{"ph", "X"},
+                      {"cat", "python_function"},
+                      {"name", text},
+                      {"pid", 1},
+                      {"tid", thread},
+                      {"ts", start},
+                      {"dur", length},
+                      {"args", {{"Python id", next_++}}}});
+  }
+}
+
 void KinetoWriter::kernel(const std::string& name, double start, double length,
                           std::int64_t external, double launched, int stream,
                           const std::string& category) {
@@ -77,6 +91,7 @@ class MlpStep {
       : trace_(trace), host_(host), gpu_(gpu), sequence_(sequence) {}
 
   void dense(int layer, std::int64_t inputs, std::int64_t outputs, double at, double length) {
+    trace_.module("Linear_" + std::to_string(layer / 2), host_, 9);
     // The view of the weights comes first and takes a sequence number of its own.
     trace_.op("aten::linear", host_, 8, {{{64, inputs}, {outputs, inputs}, {outputs}}, {}},
               sequence_);
@@ -87,11 +102,13 @@ class MlpStep {
     run("sgemm_128x64_tn", at, length, addmm);
   }
   void relu(int layer, double at) {
+    trace_.module("ReLU_0", host_, 9);
     const std::int64_t op = trace_.op("aten::relu", host_, 8, {{{64, 1024}}, {}}, sequence_);
     numbers_[layer] = sequence_++;
     run("vectorized_elementwise_kernel", at, 3, op);
   }
   void loss(double at) {
+    trace_.module("CrossEntropyLoss_0", host_, 9);
     trace_.op("aten::cross_entropy_loss", host_, 8, {{{64, 10}, {64}}, {}}, sequence_);
     const std::int64_t softmax =
         trace_.op("aten::_log_softmax", host_ + 1, 2, {{{64, 10}}, {}}, sequence_++);
@@ -179,6 +196,7 @@ KinetoWriter mlp_trace() {
   for (const double length : {300.0, 310.0, 320.0, 300.0}) {
     trace.annotation("ProfilerStep#" + std::to_string(number++), at, length);
     MlpStep step(trace, at, at + 50, sequence);  // the GPU begins 50 us later
+    trace.module("MLP_0", at, 60);
     step.dense(0, 784, 1024, 0, 20);
     step.relu(1, 20);
     step.dense(2, 1024, 1024, 25, 30);

@@ -23,6 +23,8 @@ class KinetoWriter {
   std::int64_t op(const std::string& name, double start, double length,
                   const WrittenShapes& shapes = {}, std::int64_t sequence = -1, int thread = 1);
   void annotation(const std::string& name, double start, double length);
+  /// A call of a module of Python, "Linear_0", with the lines of Python around it.
+  void module(const std::string& name, double start, double length, int thread = 1);
   /// Work on the GPU that operator `external` starts at `launched` on the host.
   void kernel(const std::string& name, double start, double length, std::int64_t external,
               double launched, int stream = 7, const std::string& category = "kernel");
@@ -44,6 +46,9 @@ class KinetoWriter {
 ///     copies        after the optimizer                                              7
 ///     all-reduce    93, of which no kernel hides                                    40
 ///     idle          the rest                                              19, 29 or 39
+///
+/// Modules: MLP_0 calls Linear_0, ReLU_0, Linear_1, ReLU_0, Linear_2 and the loss,
+/// CrossEntropyLoss_0.
 [[nodiscard]] KinetoWriter mlp_trace();
 
 }  // namespace parsim::testing
