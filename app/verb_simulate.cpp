@@ -97,8 +97,13 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   if (rows) report::add_hardware(document, {run.result}, *rows);
   if (trace) {
     const bool measured = rows && !rows->timelines.empty() && run.result.measured;
-    const std::string text = report::chrome_trace(run.dag, experiment.cluster, run.timeline,
-                                                  measured ? &rows->timelines.front() : nullptr);
+    std::vector<lowering::MemoryUse> memory;
+    for (const experiment::DeviceResult& device : run.result.devices) {
+      memory.push_back(device.memory);
+    }
+    const std::string text =
+        report::chrome_trace(run.dag, experiment.cluster, run.timeline,
+                             measured ? &rows->timelines.front() : nullptr, memory);
     trace->commit(path.ends_with(".gz") ? experiment::gzip(text) : text);
     document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "core/dag_traffic.hpp"
+#include "experiment/memory_over_time.hpp"
 
 namespace parsim::report {
 
@@ -146,13 +147,34 @@ void append_counter(std::string& out, std::int32_t process, std::vector<RateChan
   }
 }
 
+/// The memory of a device over time as a counter, in GiB.
+void append_memory(std::string& out, std::int32_t process, const lowering::MemoryUse& use,
+                   const std::vector<experiment::MemoryChange>& changes) {
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  const Bytes states = use.weights + use.gradients + use.optimizer_state + use.communication;
+  const auto add = [&](std::int64_t at, Bytes activations) {
+    fmt::format_to(std::back_inserter(out),
+                   ",\n{{\"ph\":\"C\",\"name\":\"memory [GiB]\",\"pid\":{},\"ts\":{},\"args\":{{"
+                   "\"states\":{:.6g},\"activations\":{:.6g}}}}}",
+                   process, microseconds(at), static_cast<double>(states.value) / gib,
+                   static_cast<double>(activations.value) / gib);
+  };
+  if (changes.empty() || nanoseconds(changes.front().at) > 0) add(0, Bytes{});
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const std::int64_t at = nanoseconds(changes[i].at);
+    const bool last = i + 1 == changes.size() || nanoseconds(changes[i + 1].at) > at;
+    if (last) add(at, changes[i].activations);
+  }
+}
+
 /// One timeline's events. Of n devices, process d is device d as predicted, n + d as measured.
 class Processes {
  public:
   Processes(const ExecDag& dag, const Cluster& cluster, bool measured)
       : dag_(dag), cluster_(cluster), measured_(measured) {}
 
-  void append(std::string& out, const Timeline& timeline) {
+  void append(std::string& out, const Timeline& timeline,
+              std::span<const lowering::MemoryUse> memory) {
     changes_.assign(cluster_.devices.size(), {});
     std::string events;
     std::set<Queue> tracks;
@@ -179,6 +201,12 @@ class Processes {
     out += events;
     for (std::size_t d = 0; d < changes_.size(); ++d) {
       append_counter(out, process(DeviceId{d}), changes_[d]);
+    }
+    if (memory.empty()) return;
+    const auto activations = experiment::memory_over_time(dag_, timeline, memory.size());
+    for (std::size_t d = 0; d < memory.size(); ++d) {
+      if (memory[d].total() == Bytes{}) continue;
+      append_memory(out, process(DeviceId{d}), memory[d], activations[d]);
     }
   }
 
@@ -262,15 +290,15 @@ std::string operation_name(const ExecDag& dag, OpId id) {
 }
 
 std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timeline& predicted,
-                         const Timeline* measured) {
+                         const Timeline* measured, std::span<const lowering::MemoryUse> memory) {
   std::string out = fmt::format(
       "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"network\":{},\"cluster\":{},\"strategy\":{},"
       "\"kind\":\"{}\"}},\n\"traceEvents\":[",
       json_string(dag.network.name), json_string(cluster.name), json_string(dag.strategy),
       measured == nullptr ? "predicted" : "predicted and measured");
   std::string events;
-  Processes(dag, cluster, false).append(events, predicted);
-  if (measured != nullptr) Processes(dag, cluster, true).append(events, *measured);
+  Processes(dag, cluster, false).append(events, predicted, memory);
+  if (measured != nullptr) Processes(dag, cluster, true).append(events, *measured, memory);
   if (!events.empty()) events.erase(0, 1);  // the comma before the first
   return out + events + "\n]}\n";
 }

@@ -1,11 +1,13 @@
 // Chrome trace of a timeline, for chrome://tracing and Perfetto.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
+#include "lowering/memory.hpp"
 
 namespace parsim::report {
 
@@ -14,13 +16,16 @@ namespace parsim::report {
 /// pass and micro-batch; `cat` is the pass, "optimizer", "transfer", "collective", … Arrows lead
 /// from senders to receivers of transfers. A counter of each device has what it sends and receives,
 /// in GB/s: of an operation its bytes over its time, of a collective what bytes_received() counts,
-/// equally among its members.
+/// equally among its members. With `memory`, by device id, another counter has the memory in GiB:
+/// `states` is weights, gradients, optimizer states and buffers, which stay for the whole step,
+/// `activations` those of experiment::memory_over_time().
 /// With a measured timeline a device is two processes, the predicted one above the measured one.
 /// Source: "Trace Event Format", Google, complete events ("X"), flows ("s", "f"), counters ("C")
 /// and metadata ("M").
 [[nodiscard]] std::string chrome_trace(const ExecDag& dag, const Cluster& cluster,
                                        const Timeline& predicted,
-                                       const Timeline* measured = nullptr);
+                                       const Timeline* measured = nullptr,
+                                       std::span<const lowering::MemoryUse> memory = {});
 
 /// Name of a queue's track: "compute", "gradient send".
 [[nodiscard]] std::string track_name(std::int32_t queue);

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "core/dag_traffic.hpp"
+#include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim::report {
@@ -115,6 +117,35 @@ TEST_CASE("trace: by hand, arrows between sender and receiver, rates, and catego
   CHECK(counters == std::vector<std::string>{"0 3.0: 1 0", "0 1003.0: 4.01204 4.01204",
                                              "0 2000.0: 0 0", "1 3.0: 0 1",
                                              "1 1003.0: 4.01204 4.01204", "1 2000.0: 0 0"});
+}
+
+TEST_CASE("trace: a counter of each device's memory, states below activations") {
+  experiment::Request request;
+  request.network = "mlp";
+  request.cluster = "star:1,device=t4,rate=12GB/s,latency=1us";
+  request.batch = 64;
+  const experiment::Experiment experiment(request);
+  const experiment::Run run =
+      run_plan(experiment, make_plan(experiment, strategies::strategy("data", "test")));
+  const std::vector<lowering::MemoryUse> memory = {run.result.devices[0].memory};
+  const json trace =
+      json::parse(chrome_trace(run.dag, experiment.cluster, run.timeline, nullptr, memory));
+  double states = 0, most = 0, last = -1;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] != "memory [GiB]") continue;
+    CHECK(event["ph"] == "C");
+    states = event["args"]["states"];
+    last = event["args"]["activations"];
+    most = std::max(most, last);
+  }
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  const Bytes activations = memory[0].activations;
+  CHECK(states ==
+        doctest::Approx(static_cast<double>((memory[0].total().value - activations.value)) / gib)
+            .epsilon(1e-5));
+  // As in tests/experiment/memory_over_time_test.cpp.
+  CHECK(most == doctest::Approx(64 * 4 * (784 + 1024 + 1024 + 10) / gib).epsilon(1e-5));
+  CHECK(last == 0);
 }
 
 TEST_CASE("trace: a hostile device name stays a JSON string") {

@@ -1,0 +1,193 @@
+#include "experiment/memory_over_time.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "lowering/gradient_flow.hpp"
+#include "lowering/memory.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+/// A layer's kernels for a micro-batch on a device.
+struct LayerTimes {
+  Seconds last_backward{};  ///< 0: no backward pass
+  bool recomputes = false;
+};
+
+struct Allocation {
+  Seconds from{}, until{};
+  Bytes bytes{};
+};
+
+class ActivationMemory {
+ public:
+  ActivationMemory(const ExecDag& dag, const Timeline& timeline, std::size_t devices)
+      : dag_(dag),
+        timeline_(timeline),
+        kept_(lowering::kept_bytes(dag.network, dag.precision)),
+        source_(lowering::gradient_flow(dag.network).source),
+        readers_(dag.network.layers.size()),
+        found_(devices) {
+    for (std::size_t l = 0; l < readers_.size(); ++l) {
+      for (const LayerId input : dag.network.layers[l].inputs) {
+        readers_[input.index()].push_back(LayerId{l});
+      }
+    }
+    for (std::size_t i = 0; i < dag.size(); ++i) note_kernel(OpId{i});
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const OpKind kind = dag.kind(OpId{i});
+      if (kind == OpKind::compute) add_output(OpId{i});
+      if (kind == OpKind::transfer || kind == OpKind::collective) add_received(OpId{i});
+    }
+  }
+
+  [[nodiscard]] std::vector<std::vector<MemoryChange>> changes() const {
+    std::vector<std::vector<MemoryChange>> all;
+    for (const std::vector<Allocation>& allocations : found_) all.push_back(sum_of(allocations));
+    return all;
+  }
+
+ private:
+  void note_kernel(OpId id) {
+    if (dag_.kind(id) != OpKind::compute) return;
+    const OpRecord& record = dag_.record(id);
+    const auto pass = static_cast<Pass>(record.sub);
+    LayerTimes& times =
+        times_[{record.device, dag_.work(WorkId{record.what}).layer, record.target}];
+    if (pass == Pass::recompute) times.recomputes = true;
+    if (pass == Pass::forward || pass == Pass::recompute) return;
+    times.last_backward = std::max(times.last_backward, timeline_.spans[id.index()].end);
+  }
+  [[nodiscard]] LayerTimes times_of(std::int32_t device, LayerId layer, std::int32_t micro) const {
+    const auto found = times_.find({device, layer, micro});
+    return found == times_.end() ? LayerTimes{} : found->second;
+  }
+  /// The end of the last backward kernel of the layer, or of those that read it.
+  [[nodiscard]] Seconds release_of(std::int32_t device, LayerId layer, std::int32_t micro) const {
+    Seconds last = times_of(device, layer, micro).last_backward;
+    if (last > Seconds{}) return last;
+    for (const LayerId reader : readers_[layer.index()]) {
+      last = std::max(last, times_of(device, reader, micro).last_backward);
+    }
+    return last;
+  }
+
+  void add_output(OpId id) {
+    const OpRecord& record = dag_.record(id);
+    const auto pass = static_cast<Pass>(record.sub);
+    if (pass != Pass::forward && pass != Pass::recompute) return;
+    const Work work = dag_.work(WorkId{record.what});
+    const Layer& layer = dag_.network[work.layer];
+    // Parts of a contraction add up in one place.
+    if (!outputs_.insert({record.device, record.target, work.layer, work.out, pass}).second) return;
+    const Part part = dag_.part(WorkId{record.what});
+    const Span& span = timeline_.spans[id.index()];
+    const LayerTimes times = times_of(record.device, work.layer, record.target);
+    const Seconds release = release_of(record.device, work.layer, record.target);
+    const std::int64_t own =
+        lowering::works_in_place(layer.kind) ? 0 : part.out.volume() * kept_[work.layer.index()];
+    const bool dropped = pass == Pass::forward && times.recomputes;
+    add(record.device, {span.start, dropped ? span.end : release, Bytes{own}});
+    if (pass == Pass::recompute) return;
+    const std::vector<Shape> inputs = input_shapes(dag_.network, work.layer);
+    for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+      if (!source_[layer.inputs[i].index()]) continue;
+      const std::int64_t elements = input_region(layer.kind, inputs, layer.out, i, part).volume();
+      add(record.device, {span.start, release, Bytes{elements * element_bytes(dag_.precision)}});
+    }
+  }
+
+  /// Of a transfer or collective of activations what each member receives.
+  void add_received(OpId id) {
+    if (dag_.role(id) != Role::activation) return;
+    const Op op = dag_.op(id);
+    const auto* transfer = std::get_if<Transfer>(&op);
+    const auto* collective = std::get_if<Collective>(&op);
+    const Slice& target = transfer != nullptr ? transfer->target : collective->target;
+    const Tensor& tensor = dag_.tensor(target.tensor);
+    if (tensor.kind != Tensor::Kind::output && tensor.kind != Tensor::Kind::edge) return;
+    const LayerId layer{tensor.index};
+    const Seconds end = timeline_.spans[id.index()].end;
+    const auto receive = [&](DeviceId device, std::int64_t bytes) {
+      if (!received_.insert({device.value, target.micro_batch, layer, target.region}).second)
+        return;
+      Seconds last{};
+      for (const LayerId reader : readers_[layer.index()]) {
+        const Seconds read = times_of(device.value, reader, target.micro_batch).last_backward;
+        last = std::max(last, read);
+      }
+      add(device.value, {end, last, Bytes{bytes}});
+    };
+    if (transfer != nullptr) {
+      if (transfer->from != transfer->to) receive(transfer->to, dag_.payload(id).value);
+      return;
+    }
+    const std::vector<DeviceId>& members = dag_.group(collective->group);
+    const Shares& shares = dag_.shares(id);
+    const std::int64_t element = element_bytes(dag_.precision);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const auto own = [&] { return dag_.region(shares.regions[m]).volume() * element; };
+      switch (collective->kind) {
+        case CollectiveKind::all_reduce:
+          break;  // in the memory of what each member adds
+        case CollectiveKind::broadcast:
+          if (m > 0) receive(members[m], dag_.payload(id).value);
+          break;
+        case CollectiveKind::all_gather:
+          receive(members[m], dag_.payload(id).value - own());
+          break;
+        case CollectiveKind::reduce_scatter:
+          receive(members[m], own());
+          break;
+        case CollectiveKind::all_to_all:
+          receive(members[m], dag_.region(shares.needs[m]).volume() * element);
+          break;
+      }
+    }
+  }
+
+  void add(std::int32_t device, const Allocation& made) {
+    if (made.until <= made.from || made.bytes <= Bytes{}) return;
+    found_[static_cast<std::size_t>(device)].push_back(made);
+  }
+
+  /// What ends makes room for what begins at the same time.
+  static std::vector<MemoryChange> sum_of(const std::vector<Allocation>& allocations) {
+    std::map<Seconds, Bytes> changes;
+    for (const Allocation& made : allocations) {
+      changes[made.from] += made.bytes;
+      changes[made.until] += Bytes{-made.bytes.value};
+    }
+    std::vector<MemoryChange> sums;
+    Bytes now{};
+    for (const auto& [at, change] : changes) {
+      now += change;
+      if (change != Bytes{}) sums.push_back({at, now});
+    }
+    return sums;
+  }
+
+  const ExecDag& dag_;
+  const Timeline& timeline_;
+  std::vector<std::int64_t> kept_;  ///< by layer, bytes of an element
+  std::vector<bool> source_;
+  std::vector<std::vector<LayerId>> readers_;
+  std::vector<std::vector<Allocation>> found_;
+  std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, LayerTimes> times_{};
+  std::set<std::tuple<std::int32_t, std::int32_t, LayerId, RegionId, Pass>> outputs_{};
+  std::set<std::tuple<std::int32_t, std::int32_t, LayerId, RegionId>> received_{};
+};
+
+}  // namespace
+
+std::vector<std::vector<MemoryChange>> memory_over_time(const ExecDag& dag,
+                                                        const Timeline& timeline,
+                                                        std::size_t devices) {
+  return ActivationMemory(dag, timeline, devices).changes();
+}
+
+}  // namespace parsim::experiment
