@@ -56,7 +56,7 @@ constexpr Option table[] = {
      "strategies", member<&Request::strategies>, {.repeats = true, .in_plan_file = true}},
     {"--plan", "FILE", question, plans,
      "simulate this plan instead of asking a strategy: of parsim, or what starts Megatron-LM "
-     "(arguments in a script or YAML), FlagScale (YAML), DeepSpeed (JSON) or torchtitan (TOML); "
+     "(arguments in a script or YAML), FlagScale or accelerate (YAML), DeepSpeed (JSON) or torchtitan (TOML); "
      "'compare' adds a trainer's as a row",
      "plan", file_member<&Request::plan_or_trainer_file>},
     {"--layout", "FILE", question, plans,
@@ -321,7 +321,7 @@ constexpr Option table[] = {
      "", {}, {.long_name = "--output"}},
     {"--dag", "FILE", output, "plan",
      "write the execution DAG to this file; as Graphviz if it ends in .dot"},
-    {"--launch", "megatron|flagscale|deepspeed|torchtitan", output, "plan",
+    {"--launch", "megatron|flagscale|deepspeed|torchtitan|accelerate", output, "plan",
      "with -o DIR: write the plan and what starts a trainer with it to this folder; flagscale carries "
      "stages of different degrees"},
     {"--smpi", "DIR", output, "plan",

@@ -52,7 +52,7 @@ void find_trainer_file(Request& request) {
     throw InputError(
         "--plan",
         fmt::format("'{}' is no file of a trainer, which '{}' needs", given, request.verb),
-        "accepted: what starts Megatron-LM, FlagScale, DeepSpeed or torchtitan, or a "
+        "accepted: what starts Megatron-LM, FlagScale, DeepSpeed, torchtitan or accelerate, or a "
         "--layout; plans of parsim by 'simulate' and 'explain'");
   }
   if (request.given.contains("--layout")) {

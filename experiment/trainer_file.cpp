@@ -337,6 +337,7 @@ bool is_deepspeed(std::string_view text) {
 bool is_torchtitan(std::string_view text, const std::string& file) {
   return file.ends_with(".toml") && mentions(text, {"[parallelism]"});
 }
+bool is_accelerate(std::string_view text) { return mentions(text, {"distributed_type:"}); }
 bool is_flagscale(std::string_view text) { return mentions(text, {"hetero_process_meshes"}); }
 bool is_megatron(std::string_view text) {
   return mentions(text, {"tensor-model-parallel-size", "tensor_model_parallel_size",
@@ -348,7 +349,8 @@ bool is_megatron(std::string_view text) {
 bool is_trainer_file(std::string_view text, const std::string& file) {
   if (is_json(text)) return is_deepspeed(text);
   return is_torchtitan(text, file) ||
-         (!file.ends_with(".toml") && (is_flagscale(text) || is_megatron(text)));
+         (!file.ends_with(".toml") &&
+          (is_accelerate(text) || is_flagscale(text) || is_megatron(text)));
 }
 
 std::string trainer_file_in(const std::string& path) {
@@ -366,10 +368,13 @@ LayoutFile read_trainer_file(std::string_view text, const std::string& file, con
   if (is_deepspeed(text)) {  // replicas of any network
     return of_deepspeed(read_tables(text, file), network, cluster, asked_batch);
   }
+  if (!file.ends_with(".toml") && is_accelerate(text)) {
+    return of_accelerate(read_words(text, file), network, cluster, asked_batch);
+  }
   if (strategies::first_layers_of_blocks(network).empty()) {
     throw InputError(file,
                      fmt::format("for network '{}', which has no transformer blocks", network.name),
-                     "accepted: a transformer, or a file of DeepSpeed");
+                     "accepted: a transformer, or a file of DeepSpeed or accelerate");
   }
   if (is_torchtitan(text, file)) return of_torchtitan(read_tables(text, file), network, cluster);
   const TrainerWords words = read_words(text, file);

@@ -10,13 +10,14 @@
 
 namespace parsim::experiment {
 
-/// Whether these are arguments of Megatron-LM (a script or YAML), FlagScale's YAML, DeepSpeed's
-/// JSON or torchtitan's TOML.
+/// Whether these are arguments of Megatron-LM (a script or YAML), FlagScale's or
+/// accelerate's YAML, DeepSpeed's JSON or torchtitan's TOML.
 [[nodiscard]] bool is_trainer_file(std::string_view text, const std::string& file);
 
 /// What plan --launch writes to a folder, and what is read of one: the first that is there.
-inline constexpr std::string_view trainer_files[] = {
-    "conf/train/parallelism.yaml", "ds_config.json", "parallelism.toml", "run.sh"};
+inline constexpr std::string_view trainer_files[] = {"conf/train/parallelism.yaml",
+                                                     "ds_config.json", "parallelism.toml",
+                                                     "accelerate.yaml", "run.sh"};
 /// The file of a folder that plan --launch wrote, else `path` itself.
 [[nodiscard]] std::string trainer_file_in(const std::string& path);
 
@@ -30,7 +31,8 @@ inline constexpr std::string_view trainer_files[] = {
 /// cannot express, and for numbers that do not fit the network or the cluster.
 /// Source of names: report/launch_*.cpp.
 ///
-/// asked_batch   --batch, in place of what a file of DeepSpeed leaves "auto"
+/// asked_batch   --batch, in place of what a file of DeepSpeed leaves "auto", or one of accelerate
+/// out
 [[nodiscard]] LayoutFile read_trainer_file(std::string_view text, const std::string& file,
                                            const Network& network, const Cluster& cluster,
                                            std::optional<std::int64_t> asked_batch = {});

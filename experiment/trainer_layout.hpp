@@ -50,6 +50,10 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
 [[nodiscard]] LayoutFile of_deepspeed(const TrainerWords& words, const Network& network,
                                       const Cluster& cluster,
                                       std::optional<std::int64_t> asked_batch);
+/// accelerate's YAML, which leaves the batch to the script: `asked_batch` has to be there.
+[[nodiscard]] LayoutFile of_accelerate(const TrainerWords& words, const Network& network,
+                                       const Cluster& cluster,
+                                       std::optional<std::int64_t> asked_batch);
 [[nodiscard]] LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
                                        const Cluster& cluster);
 

@@ -18,6 +18,8 @@ std::string_view name_of(Trainer trainer) {
       return "DeepSpeed";
     case Trainer::torchtitan:
       return "torchtitan";
+    case Trainer::accelerate:
+      return "accelerate";
   }
   return "";
 }
@@ -34,6 +36,8 @@ Launch files_of(Trainer trainer, const CarriedPlan& carried) {
       return deepspeed_files(carried);
     case Trainer::torchtitan:
       return torchtitan_files(carried);
+    case Trainer::accelerate:
+      return accelerate_files(carried);
   }
   return {};
 }

@@ -13,9 +13,9 @@
 
 namespace parsim::report {
 
-enum class Trainer : std::uint8_t { megatron, flagscale, deepspeed, torchtitan };
-constexpr std::array<std::string_view, 4> spellings(Trainer) {
-  return {"megatron", "flagscale", "deepspeed", "torchtitan"};
+enum class Trainer : std::uint8_t { megatron, flagscale, deepspeed, torchtitan, accelerate };
+constexpr std::array<std::string_view, 5> spellings(Trainer) {
+  return {"megatron", "flagscale", "deepspeed", "torchtitan", "accelerate"};
 }
 /// As its makers write it.
 [[nodiscard]] std::string_view name_of(Trainer trainer);

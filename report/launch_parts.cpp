@@ -216,8 +216,7 @@ std::string hostfile_of(const std::vector<LaunchMachine>& machines) {
   return text;
 }
 
-std::string torchrun_script(const std::vector<LaunchMachine>& machines, const std::string& usage,
-                            const std::vector<std::string>& command) {
+std::string machine_script(const std::vector<LaunchMachine>& machines, const std::string& usage) {
   std::string text = fmt::format(
       "#!/usr/bin/env bash\n"
       "# Starts the part of one machine: NODE_RANK=0 MASTER_ADDR=HOST ./run.sh {}\n"
@@ -228,9 +227,15 @@ std::string torchrun_script(const std::vector<LaunchMachine>& machines, const st
     text += fmt::format("  {}) export CUDA_VISIBLE_DEVICES={} ;;\n", m,
                         fmt::join(machines[m].gpus, ","));
   }
-  text += fmt::format(
-      "  *) echo \"NODE_RANK is $NODE_RANK, there are {} machines\" >&2; exit 2 ;;\nesac\n",
-      machines.size());
+  return text + fmt::format(
+                    "  *) echo \"NODE_RANK is $NODE_RANK, there are {} machines\" >&2; "
+                    "exit 2 ;;\nesac\n",
+                    machines.size());
+}
+
+std::string torchrun_script(const std::vector<LaunchMachine>& machines, const std::string& usage,
+                            const std::vector<std::string>& command) {
+  std::string text = machine_script(machines, usage);
   for (std::size_t line = 0; line + 1 < command.size(); ++line) text += command[line] + "\n";
   return text + fmt::format(
                     "exec torchrun --nnodes {} --nproc-per-node {} --node-rank \"$NODE_RANK\" \\\n"

@@ -74,8 +74,12 @@ class CarriedPlan {
 /// A line for each machine.
 [[nodiscard]] std::string hostfile_of(const std::vector<LaunchMachine>& machines);
 
-/// A script that starts torchrun with `command`, a line of it each, on one machine of `machines`.
+/// The beginning of a script that starts the part of one machine: $NODE_RANK is its line in
+/// `machines`, whose GPUs it makes visible.
 /// usage   what to write after ./run.sh
+[[nodiscard]] std::string machine_script(const std::vector<LaunchMachine>& machines,
+                                         const std::string& usage);
+/// A script that starts torchrun with `command`, a line of it each, on one machine of `machines`.
 [[nodiscard]] std::string torchrun_script(const std::vector<LaunchMachine>& machines,
                                           const std::string& usage,
                                           const std::vector<std::string>& command);
@@ -85,5 +89,6 @@ class CarriedPlan {
 [[nodiscard]] Launch flagscale_files(const CarriedPlan& carried);
 [[nodiscard]] Launch deepspeed_files(const CarriedPlan& carried);
 [[nodiscard]] Launch torchtitan_files(const CarriedPlan& carried);
+[[nodiscard]] Launch accelerate_files(const CarriedPlan& carried);
 
 }  // namespace parsim::report

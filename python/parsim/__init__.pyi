@@ -247,7 +247,7 @@ def plan(
     collective_launch: str | float | None = None,
     output: str | PathLike[str] | None = None,
     dag: str | PathLike[str] | None = None,
-    launch: Literal['megatron', 'flagscale', 'deepspeed', 'torchtitan'] | None = None,
+    launch: Literal['megatron', 'flagscale', 'deepspeed', 'torchtitan', 'accelerate'] | None = None,
     smpi: str | PathLike[str] | None = None,
     no_timings: bool | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,

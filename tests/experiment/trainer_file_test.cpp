@@ -181,6 +181,72 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
   CHECK(!is_trainer_file("{\"format\": \"parsim-plan\"}", "plan.json"));
 }
 
+TEST_CASE("trainer file: accelerate's YAML, by hand") {
+  const auto file_of = [](const std::string& text, std::optional<std::int64_t> batch = 32) {
+    Request request;
+    request.network = eight_blocks;
+    request.cluster = eight_gpus;
+    const Experiment experiment(request);
+    return read_trainer_file(text, "a.yaml", experiment.network, experiment.cluster, batch);
+  };
+  const auto refused = [&](const std::string& text, std::optional<std::int64_t> batch = 32) {
+    try {
+      (void)file_of(text, batch);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("read");
+  };
+  // As `accelerate config` writes it: FSDP 1 by default, all of its words in quotes or not.
+  const std::string start = "compute_environment: LOCAL_MACHINE\nnum_processes: 8\n";
+  const std::string fsdp = start + "distributed_type: FSDP\nmixed_precision: bf16\n";
+  CHECK(is_trainer_file(fsdp, "a.yaml"));
+  const LayoutFile one = file_of(fsdp +
+                                 "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+                                 "  fsdp_offload_params: false\n");
+  CHECK(one.zero_stage == 2);
+  CHECK(one.precision == Precision::bf16);
+  CHECK(one.reduce_precision == Precision::bf16);
+  CHECK(!one.batch);
+  CHECK(groups_of(one) == "0/1/2/3/4/5/6/7");
+  const LayoutFile two =
+      file_of(fsdp +
+              "fsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n"
+              "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n"
+              "  parallelism_config_dp_shard_size: 2\n  parallelism_config_tp_size: 2\n");
+  CHECK(two.zero_stage == 3);
+  CHECK(two.zero_group == ZeroGroup{2, false});
+  CHECK(two.recompute == strategies::Recompute::full);
+  CHECK(groups_of(two) == "0,1/2,3/4,5/6,7");
+  const LayoutFile ddp = file_of(start + "distributed_type: 'MULTI_GPU'\nmixed_precision: 'no'\n");
+  CHECK(ddp.zero_stage == 0);
+  CHECK(ddp.precision == Precision::fp32);
+  const LayoutFile deepspeed = file_of(start +
+                                       "distributed_type: DEEPSPEED\nmixed_precision: fp16\n"
+                                       "deepspeed_config:\n  zero_stage: 1\n"
+                                       "  gradient_accumulation_steps: 4\n");
+  CHECK(deepspeed.zero_stage == 1);
+  CHECK(deepspeed.micro_batches == 4);
+
+  CHECK(refused(fsdp, {}) ==
+        "--batch: missing: a.yaml leaves it open; accepted: the samples of a step, which the "
+        "script decides");
+  CHECK(refused(start + "distributed_type: MEGATRON_LM\n") ==
+        "a.yaml:3:distributed-type: 'MEGATRON_LM'; accepted: NO, MULTI_GPU, FSDP or DEEPSPEED");
+  CHECK(refused("distributed_type: FSDP\nnum_processes: 4\n") ==
+        "a.yaml:2:num-processes: 4 processes for 8 GPUs; accepted: a process for each GPU, or a "
+        "hostfile of those that are used");
+  CHECK(refused(fsdp + "fsdp_config:\n  fsdp_reshard_after_foward: true\n") ==
+        "a.yaml:6:fsdp-reshard-after-foward: unknown key; accepted: keys of accelerate's "
+        "fsdp_config and parallelism_config; did you mean 'fsdp-reshard-after-forward'?");
+  CHECK(refused(fsdp + "fsdp_config:\n  fsdp_offload_params: true\n") ==
+        "a.yaml:6:fsdp-offload-params: 'true'; accepted: all on the GPU");
+  CHECK(refused(fsdp + "fsdp_config:\n  fsdp_version: 2\nparallelism_config:\n"
+                       "  parallelism_config_tp_size: 2\n") ==
+        "a.yaml:parallelism-config-dp-replicate-size: 1 copies of 1 shards; accepted: sizes whose "
+        "product is 4 replicas");
+}
+
 TEST_CASE("trainer file: what DeepSpeed's file leaves \"auto\" is --batch and --micro-batches") {
   Request request;
   request.network = eight_blocks;

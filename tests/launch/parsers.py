@@ -58,7 +58,58 @@ def read_torchtitan(path):
            re.search(r'^mode = "(\w+)"$', text, re.MULTILINE).group(1))
 
 
+def read_accelerate(path):
+    """As `accelerate launch`: the file, its checks, and the environment of the processes."""
+    import os
+
+    from accelerate.commands.config.config_args import ClusterConfig
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+    config = ClusterConfig.from_yaml_file(str(path))
+    parser = launch_command_parser()
+    args = parser.parse_args(['--config_file', str(path), '--machine_rank', '0',
+                              '--main_process_ip', 'n0', '--main_process_port', '29500', 'train.py'])
+    args, _, _ = _validate_launch_command(args)
+    how = config.distributed_type.value
+    expect(path, args.num_processes, config.num_processes)
+    expect(path, (args.multi_gpu, args.use_deepspeed, args.use_fsdp),
+           (how == 'MULTI_GPU', how == 'DEEPSPEED', how == 'FSDP'))
+    if how == 'DEEPSPEED':
+        args.deepspeed_fields_from_accelerate_config = ','.join(config.deepspeed_config)
+        expect(path, prepare_deepspeed_cmd_env(args)[1]['ACCELERATE_DEEPSPEED_ZERO_STAGE'],
+               str(config.deepspeed_config['zero_stage']))
+        return
+    made = prepare_multi_gpu_env(args)
+    expect(path, made['ACCELERATE_MIXED_PRECISION'], config.mixed_precision)
+    if how != 'FSDP':
+        return
+    before = dict(os.environ)
+    os.environ.update(made)
+    try:
+        plugin = FullyShardedDataParallelPlugin()
+        expect(path, plugin.fsdp_version, 2)
+        expect(path, plugin.reshard_after_forward, config.fsdp_config['fsdp_reshard_after_forward'])
+        expect(path, plugin.activation_checkpointing,
+               config.fsdp_config['fsdp_activation_checkpointing'])
+        if config.parallelism_config:
+            sizes = ParallelismConfig()
+            expect(path, sizes.total_size, config.num_processes)
+            expect(path, sizes.tp_size, config.parallelism_config['parallelism_config_tp_size'])
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def read_plain(path):
+    if path.suffix == '.yaml':
+        try:
+            import yaml
+        except ImportError:
+            return
+        yaml.safe_load(path.read_text())
+        return
     if path.suffix == '.json':
         json.loads(path.read_text())
         return
@@ -72,13 +123,16 @@ def read_plain(path):
 def main():
     how, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     logging.disable(logging.CRITICAL)
-    files = sorted([*folder.glob('*/ds_config.json'), *folder.glob('*/parallelism.toml')])
-    expect(folder, len(files), 20)
+    files = sorted([*folder.glob('*/ds_config.json'), *folder.glob('*/parallelism.toml'),
+                    *folder.glob('*/accelerate.yaml')])
+    expect(folder, len(files), 26)
     for path in files:
         if how == 'plain':
             read_plain(path)
         elif path.suffix == '.json':
             read_deepspeed(path)
+        elif path.suffix == '.yaml':
+            read_accelerate(path)
         else:
             read_torchtitan(path)
     print(f'{len(files)} files read')

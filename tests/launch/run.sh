@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The files that `plan --launch` writes for 20 plans, read by other programs than ours.
+# The files that `plan --launch` writes for 26 plans, read by other programs than ours.
 #
 #   tests/launch/run.sh PARSIM
 #
-# Always: Python's parsers of JSON and TOML. With PARSIM_LONG=1, which ./test --all sets, also the
-# trainers' own: DeepSpeed's and accelerate's of ds_config.json, torchtitan's of parallelism.toml,
-# installed from PyPI into a folder that goes again (with PyTorch, about 6 GB; PARSIM_TRAINERS=DIR is
-# such a folder that is there). Exit code 77 (skipped) where PyPI cannot be reached.
+# Always: Python's parsers of JSON, TOML and YAML. With PARSIM_LONG=1, which ./test --all sets, also
+# the trainers' own: DeepSpeed's and accelerate's of ds_config.json, torchtitan's of
+# parallelism.toml, accelerate's of accelerate.yaml with the checks of `accelerate launch`;
+# installed from PyPI into a folder that goes again (with PyTorch, about 6 GB; PARSIM_TRAINERS=DIR
+# is such a folder that is there). Exit code 77 (skipped) where PyPI cannot be reached.
 parsim=$(realpath -- "$1")
 tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P) || exit 1
 place=$(mktemp -d) || exit 1
@@ -36,7 +37,13 @@ torchtitan --tp 2 --pp 2 --dp 2 --sequence-parallel --precision bf16 --zero 2 --
 torchtitan --tp 1 --pp 2 --dp 4 --precision bf16 --zero 2 --micro-batches 4 --recompute full
 torchtitan --tp 1 --pp 2 --dp 4 --precision bf16 --zero 2 --micro-batches 4 --vp 2
 torchtitan --tp 1 --pp 2 --dp 4 --precision bf16 --zero 3 --micro-batches 4 --recompute op
-torchtitan --tp 4 --pp 2 --dp 1 --sequence-parallel --precision bf16 --micro-batches 4'
+torchtitan --tp 4 --pp 2 --dp 1 --sequence-parallel --precision bf16 --micro-batches 4
+accelerate --tp 1 --pp 1 --dp 8 --precision fp32
+accelerate --tp 1 --pp 1 --dp 8 --precision bf16 --micro-batches 2
+accelerate --tp 1 --pp 1 --dp 8 --precision bf16 --reduce-precision bf16 --zero 1 --micro-batches 4
+accelerate --tp 1 --pp 1 --dp 8 --precision bf16 --reduce-precision bf16 --zero 3 --recompute full
+accelerate --tp 1 --pp 1 --dp 8 --precision fp16 --reduce-precision fp16 --zero 2 --zero-group 4
+accelerate --tp 2 --pp 1 --dp 4 --precision bf16 --reduce-precision bf16 --zero 3'
 number=0
 while read -r trainer options; do
   read -ra options <<< "$options"
@@ -44,7 +51,7 @@ while read -r trainer options; do
     > /dev/null || { echo "no files: $trainer ${options[*]}" && exit 1; }
   number=$((number + 1))
 done <<< "$plans"
-[[ $number == 20 ]] || exit 1
+[[ $number == 26 ]] || exit 1
 python3 "$tests/parsers.py" plain "$place" || exit 1
 [[ -n ${PARSIM_LONG-} ]] || exit 0
 
@@ -52,7 +59,7 @@ environment=${PARSIM_TRAINERS-$place/trainers}
 if [[ ! -d $environment ]]; then
   python3 -m venv "$environment" || exit 1
   if ! DS_BUILD_OPS=0 "$environment/bin/pip" install -q torch deepspeed==0.19.8 torchtitan==0.2.2 \
-    accelerate > pip.log 2>&1; then
+    accelerate==1.15.0 > pip.log 2>&1; then
     tail -n 3 pip.log
     echo 'SKIPPED: the trainers cannot be installed from PyPI'
     exit 77

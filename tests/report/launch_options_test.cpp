@@ -77,6 +77,9 @@ void add_keys(Trainer trainer, const Launch& launch, Keys& keys) {
       case Trainer::deepspeed:
         if (file.name.ends_with(".json")) add_json_keys(nlohmann::json::parse(file.text), "", keys);
         break;
+      case Trainer::accelerate:
+        if (file.name.ends_with(".yaml")) add_yaml_keys(file.text, keys);
+        break;
       case Trainer::torchtitan:
         if (file.name.ends_with(".toml")) add_toml_keys(file.text, keys);
         break;
@@ -142,6 +145,13 @@ std::vector<experiment::Request> requests() {
       degrees(request, 1, 1, 8);
       request.zero_stage = stage;
       request.zero_group = {2, false};
+    });
+  }
+  for (const int stage : {1, 3}) {  // gradients in the precision of the weights
+    add([&](auto& request) {
+      degrees(request, stage == 3 ? 2 : 1, 1, stage == 3 ? 4 : 8);
+      request.reduce_precision = Precision::bf16;
+      request.zero_stage = stage;
     });
   }
   add([&](auto& request) { degrees(request, 2, 1, 4); });

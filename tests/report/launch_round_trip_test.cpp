@@ -83,10 +83,23 @@ TEST_CASE("launch: what was written is read back as the same step") {
       again.network = request.network;
       again.cluster = request.cluster;
       again.layout_file = experiment::trainer_file_in(folder.folder());
-      if (trainer == Trainer::deepspeed) {  // the script decides these
+      // The script decides these.
+      const bool accelerate = trainer == Trainer::accelerate;
+      if (accelerate || trainer == Trainer::deepspeed) {
         again.optimizer = request.optimizer;
-        again.recompute = request.recompute;
-        again.given = {"--optimizer", "--recompute"};
+        again.given = {"--optimizer"};
+        const bool fsdp = accelerate && request.zero_stage >= 2 && request.data_parallel > 1;
+        if (!fsdp || request.recompute == strategies::Recompute::none) {
+          again.recompute = request.recompute;
+          again.given.insert("--recompute");
+        }
+      }
+      if (accelerate) {
+        again.batch = request.batch;
+        if (request.zero_stage != 1 || request.data_parallel == 1) {
+          again.micro_batches = request.micro_batches;
+          again.given.insert("--micro-batches");
+        }
       }
       const experiment::Experiment read_back(again);
       const Plan same = make_plan(read_back, experiment::layout_strategy()).plan;
@@ -110,7 +123,7 @@ TEST_CASE("launch: a convolutional network's file of DeepSpeed is read back as t
   const experiment::Experiment experiment(request);
   const Plan plan = make_plan(experiment, strategies::strategy("data", "test")).plan;
   CHECK(trainers_of(experiment.network, experiment.cluster, plan) ==
-        std::vector<Trainer>{Trainer::deepspeed});
+        std::vector<Trainer>{Trainer::deepspeed, Trainer::accelerate});
   const testing::TemporaryFolder folder;
   for (const LaunchFile& file :
        launch_files(Trainer::deepspeed, experiment.network, experiment.cluster, plan).files) {

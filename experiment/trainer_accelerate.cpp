@@ -1,0 +1,167 @@
+// The YAML of Hugging Face accelerate as a layout. Source of names and defaults: accelerate 1.15.0,
+// commands/config/config_args.py, commands/launch.py, utils/dataclasses.py.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "experiment/trainer_hosts.hpp"
+#include "experiment/trainer_layout.hpp"
+#include "strategies/blocks.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+constexpr std::string_view type_at = "distributed-type", processes_at = "num-processes",
+                           tensor_at = "parallelism-config-tp-size",
+                           shard_at = "parallelism-config-dp-shard-size",
+                           replicate_at = "parallelism-config-dp-replicate-size",
+                           reshard_at = "fsdp-reshard-after-forward";
+
+/// accelerate checks the names of its own settings only, and passes those of FSDP and of the
+/// parallelism on: they may be misspelt. The last of FSDP is that of earlier releases.
+void check_names(const TrainerWords& words) {
+  const std::vector<std::string> known = {"fsdp-config",
+                                          "fsdp-version",
+                                          "fsdp-sharding-strategy",
+                                          "fsdp-reshard-after-forward",
+                                          "fsdp-auto-wrap-policy",
+                                          "fsdp-transformer-layer-cls-to-wrap",
+                                          "fsdp-min-num-params",
+                                          "fsdp-offload-params",
+                                          "fsdp-backward-prefetch",
+                                          "fsdp-forward-prefetch",
+                                          "fsdp-state-dict-type",
+                                          "fsdp-use-orig-params",
+                                          "fsdp-cpu-ram-efficient-loading",
+                                          "fsdp-sync-module-states",
+                                          "fsdp-activation-checkpointing",
+                                          "fsdp-activation-checkpointing-offload",
+                                          "fsdp-backward-prefetch-policy",
+                                          "parallelism-config",
+                                          "parallelism-config-dp-replicate-size",
+                                          "parallelism-config-dp-shard-size",
+                                          "parallelism-config-tp-size",
+                                          "parallelism-config-cp-size",
+                                          "parallelism-config-cp-backend",
+                                          "parallelism-config-cp-comm-strategy",
+                                          "parallelism-config-sp-size",
+                                          "parallelism-config-sp-backend",
+                                          "parallelism-config-sp-seq-length",
+                                          "parallelism-config-sp-seq-length-is-variable",
+                                          "parallelism-config-sp-attn-implementation"};
+  for (const std::string_view prefix : {"fsdp-", "parallelism-config-"}) {
+    for (const std::string& name : words.names_below(prefix)) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      throw InputError(words.where(name), "unknown key",
+                       fmt::format("accepted: keys of accelerate's fsdp_config and "
+                                   "parallelism_config{}",
+                                   did_you_mean(name, known)));
+    }
+  }
+}
+
+void refuse_unknown(const TrainerWords& words) {
+  for (const std::string_view key :
+       {"fsdp-offload-params", "fsdp-activation-checkpointing-offload", "offload-optimizer-device",
+        "offload-param-device", "use-cpu", "tpu-use-cluster"}) {
+    if (words.is_on(key) && words.text(key) != "none") words.refuse(key, "all on the GPU");
+  }
+  for (const std::string_view key : {"parallelism-config-cp-size", "parallelism-config-sp-size"}) {
+    if (words.integer(key).value_or(1) > 1) words.refuse(key, "1");
+  }
+  if (words.has("deepspeed-config-file")) {
+    words.refuse("deepspeed-config-file", "settings in this file, or --plan with that one");
+  }
+}
+
+/// The ZeRO stage that FSDP stands for, and the replicas that share a copy of the states.
+void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& file) {
+  if (words.integer("fsdp-version").value_or(1) == 2) {
+    file.zero_stage = !words.has(reshard_at) || words.is_on(reshard_at) ? 3 : 2;
+  } else {
+    const std::string_view key =
+        words.has("fsdp-sharding-strategy") ? "fsdp-sharding-strategy" : reshard_at;
+    const std::string strategy = words.text(key).value_or("FULL_SHARD");
+    if (strategy == "FULL_SHARD" || strategy == "1") {
+      file.zero_stage = 3;
+    } else if (strategy == "SHARD_GRAD_OP" || strategy == "2") {
+      file.zero_stage = 2;
+    } else if (strategy == "NO_SHARD" || strategy == "3") {
+      file.zero_stage = 0;
+    } else {
+      words.refuse(key, "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD");
+    }
+  }
+  if (words.is_on("fsdp-activation-checkpointing")) file.recompute = strategies::Recompute::full;
+  const std::int64_t copies = words.integer(replicate_at).value_or(1);
+  const std::int64_t shards = words.integer(shard_at).value_or(
+      words.names_below("parallelism-config-").empty() ? replicas : 1);
+  if (copies * shards != replicas) {
+    throw InputError(words.where(words.has(shard_at) ? shard_at : replicate_at),
+                     fmt::format("{} copies of {} shards", copies, shards),
+                     fmt::format("accepted: sizes whose product is {} replicas", replicas));
+  }
+  if (shards == 1) file.zero_stage = 0;
+  if (copies > 1 && shards > 1) {
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(shards), false};
+  }
+}
+
+}  // namespace
+
+LayoutFile of_accelerate(const TrainerWords& words, const Network& network, const Cluster& cluster,
+                         std::optional<std::int64_t> asked_batch) {
+  check_names(words);
+  refuse_unknown(words);
+  const std::string type = words.text(type_at).value_or("");
+  const bool fsdp = type == "FSDP", deepspeed = type == "DEEPSPEED";
+  if (!fsdp && !deepspeed && type != "MULTI_GPU" && type != "NO") {
+    words.refuse(type_at, "NO, MULTI_GPU, FSDP or DEEPSPEED");
+  }
+  const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
+  const std::int64_t processes =
+      words.integer(processes_at).value_or(type == "NO" ? 1 : std::ssize(devices));
+  if (processes != std::ssize(devices)) {
+    throw InputError(
+        words.where(processes_at),
+        fmt::format("{} processes for {}", processes, counted(std::ssize(devices), "GPU")),
+        "accepted: a process for each GPU, or a hostfile of those that are used");
+  }
+  LayoutFile file;
+  TrainerGroups groups;
+  groups.tensor = fsdp ? words.integer(tensor_at).value_or(1) : 1;
+  const std::int64_t blocks = std::ssize(strategies::first_layers_of_blocks(network));
+  if (groups.tensor > 1 && blocks == 0) {
+    words.refuse(tensor_at, "1, for a network without transformer blocks");
+  }
+  groups.data = replicas_of(words, tensor_at, devices.size(), groups);
+  file.layout = uniform_layout(words, network, {blocks}, groups, 1, devices);
+  if (!asked_batch) {
+    throw InputError("--batch", fmt::format("missing: {} leaves it open", words.file()),
+                     "accepted: the samples of a step, which the script decides");
+  }
+  const std::string precision = words.text("mixed-precision").value_or("no");
+  if (precision != "no" && precision != "bf16" && precision != "fp16") {
+    words.refuse("mixed-precision", "no, bf16 or fp16");
+  }
+  file.precision = precision == "no"     ? Precision::fp32
+                   : precision == "bf16" ? Precision::bf16
+                                         : Precision::fp16;
+  file.reduce_precision = fsdp || deepspeed ? *file.precision : Precision::fp32;
+  file.zero_stage = 0;
+  if (fsdp) read_fsdp(words, groups.data, file);
+  if (!deepspeed) return file;
+  file.zero_stage = static_cast<std::int32_t>(words.integer("zero-stage", 0).value_or(2));
+  if (*file.zero_stage > 3) words.refuse("zero-stage", "0 to 3");
+  constexpr std::string_view steps_at = "gradient-accumulation-steps";
+  if (words.has(steps_at) && words.text(steps_at) != "auto") {
+    file.micro_batches = static_cast<std::int32_t>(*words.integer(steps_at));
+  }
+  return file;
+}
+
+}  // namespace parsim::experiment
