@@ -40,13 +40,19 @@ void find_trainer_file(Request& request) {
   if (given.empty()) return;
   const std::string path = trainer_file_in(given);
   const bool needs_trainer = request.verb == "compare" || request.verb == "plan";
-  bool of_trainer = false;
-  try {
-    of_trainer = is_trainer_file(read_file(path, "--plan"), path);
-  } catch (const InputError&) {  // other verbs refuse it when they read the plan
-    if (needs_trainer) throw;
-  }
-  if (!of_trainer) {
+  const std::string text = read_file(path, "--plan");
+  if (!is_trainer_file(text, path)) {
+    const std::size_t begin = text.find_first_not_of(" \t\r\n");
+    if (begin == std::string::npos || (text[begin] != '{' && !needs_trainer)) {
+      throw InputError("--plan",
+                       begin == std::string::npos
+                           ? fmt::format("'{}' is empty", given)
+                           : fmt::format("'{}' is neither a plan of parsim nor a file of a trainer "
+                                         "that it knows",
+                                         given),
+                       "accepted: what 'parsim plan -o' writes, or what starts Megatron-LM, "
+                       "FlagScale, DeepSpeed, torchtitan or accelerate");
+    }
     request.plan_file = given;
     if (!needs_trainer) return;
     throw InputError(

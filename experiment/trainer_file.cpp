@@ -1,6 +1,7 @@
 #include "experiment/trainer_file.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -360,7 +361,8 @@ std::string trainer_file_in(const std::string& path) {
     std::string inside = fmt::format("{}/{}", path, name);
     if (std::filesystem::is_regular_file(inside, error)) return inside;
   }
-  return path;
+  throw InputError(path, "a folder without a file of a trainer",
+                   fmt::format("accepted: one with {}", fmt::join(trainer_files, ", ")));
 }
 
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,

@@ -18,7 +18,8 @@ namespace parsim::experiment {
 inline constexpr std::string_view trainer_files[] = {"conf/train/parallelism.yaml",
                                                      "ds_config.json", "parallelism.toml",
                                                      "accelerate.yaml", "run.sh"};
-/// The file of a folder that plan --launch wrote, else `path` itself.
+/// The file of a folder that plan --launch wrote, else `path` itself. Throws InputError for a
+/// folder without such a file.
 [[nodiscard]] std::string trainer_file_in(const std::string& path);
 
 /// The layout that the trainer would run on all GPUs of the cluster, or those that a file

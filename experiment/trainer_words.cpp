@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "experiment/trainer_shell.hpp"
 #include "topologies/document.hpp"
 
 namespace parsim::experiment {
@@ -15,7 +16,6 @@ namespace parsim::experiment {
 namespace {
 
 constexpr std::string_view blanks = " \t\r";
-constexpr std::string_view separators = " \t\r\\();&|<>";  // of words in a shell
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(blanks);
@@ -37,93 +37,6 @@ std::string name_of(std::string_view text) {
   std::string name(text.substr(std::min(text.find_first_not_of('-'), text.size())));
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
-}
-
-/// The words of a line of a script: between blanks, quotes keep them together; none after a #.
-std::vector<std::string> shell_words(std::string_view line) {
-  std::vector<std::string> words;
-  std::string word;
-  bool inside = false;
-  char quote = 0;
-  for (const char c : line) {
-    if (quote != 0) {
-      if (c == quote) {
-        quote = 0;
-      } else {
-        word += c;
-      }
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-      inside = true;
-    } else if (c == '#' && !inside) {
-      break;
-    } else if (separators.find(c) != std::string_view::npos) {
-      if (inside) words.push_back(std::exchange(word, {}));
-      inside = false;
-    } else {
-      word += c;
-      inside = true;
-    }
-  }
-  if (inside) words.push_back(word);
-  return words;
-}
-
-/// "NAME=value" of a shell, or nothing.
-std::optional<std::pair<std::string, std::string>> assignment(const std::string& word) {
-  constexpr std::string_view letters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
-  const std::size_t equals = word.find('=');
-  if (equals == std::string::npos || equals == 0) return std::nullopt;
-  const std::string name = word.substr(0, equals);
-  if (name.find_first_not_of(letters) != std::string::npos) return std::nullopt;
-  return std::pair{name, word.substr(equals + 1)};
-}
-
-/// "$NAME", "${NAME}" and "${NAME:-default}" replaced by what was assigned to NAME, or the default.
-std::string substituted(std::string word, const std::map<std::string, std::string>& variables) {
-  const std::size_t at = word.find('$');
-  if (at == std::string::npos) return word;
-  const bool braces = word.compare(at, 2, "${") == 0;
-  const std::size_t begin = at + (braces ? 2 : 1);
-  const std::size_t end =
-      braces ? word.find('}', begin) : std::min(word.find_first_of("/.,:$\"'", begin), word.size());
-  if (end == std::string::npos) return word;
-  const std::string inside = word.substr(begin, end - begin);
-  const std::size_t colon = inside.find(":-");
-  const auto found = variables.find(inside.substr(0, colon));
-  if (found == variables.end() && colon == std::string::npos) return word;
-  const std::string value = found == variables.end() ? inside.substr(colon + 2) : found->second;
-  return word.substr(0, at) + value + word.substr(end + (braces ? 1 : 0));
-}
-
-/// "$MODEL_ARGS", "${MODEL_ARGS[@]}": arguments, if nothing in the text assigns them.
-bool names_unknown_arguments(const std::string& word, std::string_view text) {
-  if (!word.starts_with('$')) return false;
-  const std::size_t begin = word.find_first_not_of("${");
-  if (begin == std::string::npos) return false;
-  const std::string name = word.substr(begin, word.find_first_of("}[", begin) - begin);
-  return name.find("ARG") != std::string::npos && text.find(name + "=") == std::string_view::npos;
-}
-
-/// The words of a line, with variables replaced; those in quotes apart, too: "--tp 2 --pp 4" of
-/// ARGS="…" are arguments. Remembers what the line assigns.
-std::vector<std::string> arguments_of(std::string_view line,
-                                      std::map<std::string, std::string>& variables) {
-  std::vector<std::string> words;
-  for (std::string text : shell_words(line)) {
-    if (auto pair = assignment(text)) {
-      if (pair->second.find("--") == std::string::npos) {
-        variables[pair->first] = substituted(pair->second, variables);
-        continue;
-      }
-      text = std::move(pair->second);
-    }
-    for (const std::string_view word : split_at_blanks(text)) {
-      words.push_back(substituted(std::string(word), variables));
-    }
-  }
-  return words;
 }
 
 /// "[1, 2]", or "a b", or one value.
@@ -208,10 +121,18 @@ std::vector<std::string> TrainerWords::names_below(std::string_view prefix) cons
   return names;
 }
 
-bool TrainerWords::has(std::string_view name) const { return find(name) != nullptr; }
+const TrainerWord* TrainerWords::find_sure(std::string_view name) const {
+  const TrainerWord* word = find(name);
+  if (word == nullptr || word->unsure.empty()) return word;
+  throw InputError(where(name), word->unsure + ", which parsim does not follow",
+                   "accepted: a script with the arguments of one launch, or that launch as it is "
+                   "printed by 'bash -x'");
+}
+
+bool TrainerWords::has(std::string_view name) const { return find_sure(name) != nullptr; }
 
 bool TrainerWords::is_on(std::string_view name) const {
-  const TrainerWord* word = find(name);
+  const TrainerWord* word = find_sure(name);
   if (word == nullptr) return false;
   if (word->values.empty()) return true;
   constexpr std::string_view off[] = {"false", "False", "0", "no", "null", "None"};
@@ -219,7 +140,7 @@ bool TrainerWords::is_on(std::string_view name) const {
 }
 
 std::optional<std::string> TrainerWords::text(std::string_view name) const {
-  const TrainerWord* word = find(name);
+  const TrainerWord* word = find_sure(name);
   if (word == nullptr) return std::nullopt;
   if (word->values.empty()) throw InputError(where(name), "no value", "accepted: a value");
   return word->values.front();
@@ -250,7 +171,7 @@ std::vector<std::int64_t> TrainerWords::integers(std::string_view name) const {
 }
 
 std::vector<std::string> TrainerWords::texts(std::string_view name) const {
-  const TrainerWord* word = find(name);
+  const TrainerWord* word = find_sure(name);
   return word == nullptr ? std::vector<std::string>{} : word->values;
 }
 
@@ -271,7 +192,8 @@ void TrainerWords::refuse(std::string_view name, const std::string& accepted) co
 
 TrainerWords read_words(std::string_view text, const std::string& file) {
   std::map<std::string, TrainerWord> words;
-  std::map<std::string, std::string> variables;
+  ShellReader shell;
+  std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>> values;
   std::set<std::string> unassigned;
   const std::string_view whole = text;
   std::string last;  // of which values may follow in later lines
@@ -300,19 +222,23 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       }
       continue;
     }
-    for (const std::string& word : arguments_of(line, variables)) {
+    for (const auto& [word, unsure] : shell.read(line)) {
       if (word.starts_with("--") && word.size() > 2) {
         const std::size_t equals = word.find('=');
         last = name_of(word.substr(0, equals));
-        words[last] = {{}, number};
+        words[last] = {{}, number, unsure};
         if (equals != std::string::npos) words[last].values.push_back(word.substr(equals + 1));
+        shell.give(last, number);
       } else if (!last.empty()) {
         words[last].values.push_back(word);
+        if (words[last].unsure.empty()) words[last].unsure = unsure;
       }
+      if (!last.empty()) values[{last, words[last].line}] = words[last].values;
       if (names_unknown_arguments(word, whole)) unassigned.insert(word);
     }
     if (!line.ends_with('\\')) last.clear();
   }
+  shell.mark(words, values);
   if (!unassigned.empty()) words["$"] = {{unassigned.begin(), unassigned.end()}, 0};
   return {file, std::move(words)};
 }

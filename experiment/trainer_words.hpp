@@ -15,6 +15,7 @@ namespace parsim::experiment {
 struct TrainerWord {
   std::vector<std::string> values;  ///< none of a flag without a value
   std::int64_t line = 0;
+  std::string unsure{};  ///< why a script may not give it: "within a condition or loop"
 };
 
 class TrainerWords {
@@ -22,6 +23,7 @@ class TrainerWords {
   TrainerWords(std::string file, std::map<std::string, TrainerWord> words)
       : file_(std::move(file)), words_(std::move(words)) {}
 
+  // All that look for a name throw InputError if the script may not give it, or another value.
   [[nodiscard]] bool has(std::string_view name) const;
   /// All names that begin so.
   [[nodiscard]] std::vector<std::string> names_below(std::string_view prefix) const;
@@ -41,6 +43,8 @@ class TrainerWords {
 
  private:
   [[nodiscard]] const TrainerWord* find(std::string_view name) const;
+  /// The same for its value.
+  [[nodiscard]] const TrainerWord* find_sure(std::string_view name) const;
 
   std::string file_;
   std::map<std::string, TrainerWord> words_;
@@ -50,7 +54,8 @@ class TrainerWords {
 /// out. Of YAML: "name: value" and "--name: value" at any depth, lists in one line or one item a
 /// line. Names have dashes for underscores, and no dashes in front. A name given twice is that of
 /// the last time, as for the trainer. "$" are the variables of arguments that the text does not
-/// assign.
+/// assign. What a script gives within a condition, a loop or a here-document, or differently to
+/// several launches, is marked as unsure.
 [[nodiscard]] TrainerWords read_words(std::string_view text, const std::string& file);
 /// Of JSON or TOML: names are those of the tables and keys, with a dot between. Throws InputError
 /// for broken syntax.

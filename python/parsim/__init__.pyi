@@ -381,6 +381,7 @@ def import_(
     nccl_version: str | float | None = None,
     collective_launch: str | float | None = None,
     output: str | PathLike[str] | None = None,
+    depth: int | None = None,
     no_timings: bool | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,
     search_costs: Literal['own', 'paper', 'paper-total'] | None = None,

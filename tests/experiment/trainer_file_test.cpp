@@ -181,6 +181,48 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
   CHECK(!is_trainer_file("{\"format\": \"parsim-plan\"}", "plan.json"));
 }
 
+TEST_CASE("trainer file: what a script may not give is refused, where it is asked for") {
+  const std::string end =
+      ", which parsim does not follow; accepted: a script with the arguments of one launch, or "
+      "that "
+      "launch as it is printed by 'bash -x'";
+  const std::string tp = "tensor-model-parallel-size", condition = "within a condition or loop";
+  const auto refused = [&](const std::string& text, const std::string& place,
+                           const std::string& why) {
+    CHECK(refusal(text) == "run.sh:" + place + ": " + why + end);
+  };
+  refused("if [ $GPUS = 8 ]; then\n  ARGS=\"--" + tp + " 2\"\nelse\n  ARGS=\"--" + tp +
+              " 4\"\nfi\ntorchrun $ARGS\n",
+          "4:" + tp, condition);
+  refused("if $BIG; then TP=4; else TP=2; fi\ntorchrun x.py --" + tp + " $TP\n", "2:" + tp,
+          condition);
+  refused("for TP in 1 2 4; do\n  torchrun x.py --" + tp + " $TP\ndone\n", "2:" + tp, condition);
+  refused("[ -n \"$BIG\" ] && ARGS+=\"--" + tp + " 4\"\ntorchrun $ARGS\n", "1:" + tp, condition);
+  refused("cat > job.sh <<'EOF'\ntorchrun x.py --" + tp + " 2\nEOF\nsbatch job.sh\n", "2:" + tp,
+          "within a here-document");
+  refused("torchrun x.py --" + tp + " 2\ntorchrun x.py --" + tp + " 4\n", "2:" + tp,
+          "not the same for all launches");
+  refused("torchrun x.py --" + tp + " 2 \\\n  --bf16\ntorchrun y.py --" + tp + " 2\n", "2:bf16",
+          "not the same for all launches");
+  refused("ARGS=\"--" + tp + " 2\"\ntorchrun $ARGS\nARGS=\"--" + tp + " 4\"\ntorchrun $ARGS\n",
+          "3:" + tp, "not the same for all launches");
+
+  // What is not asked for may be anywhere; what is given twice to one launch counts as the last.
+  const LayoutFile file = read(
+      "if [ -z \"$DATA\" ]; then\n  echo done\n  exit 1\nfi\n"
+      "case $RANK in 0) LOG=\"--log-interval 1\" ;; esac\n"
+      "cat <<< hello\nARGS=\"--" +
+      tp +
+      " 2 --bf16\"\npip install accelerate deepspeed\n"
+      "torchrun x.py $ARGS \\\n  --" +
+      tp + " 4\n");
+  CHECK(file.precision == Precision::bf16);
+  CHECK(groups_of(file) == "0,1,2,3/4,5,6,7");
+  // Two launches of the same.
+  CHECK(groups_of(read("ARGS=\"--" + tp + " 4\"\ntorchrun a.py $ARGS\ntorchrun b.py $ARGS\n")) ==
+        "0,1,2,3/4,5,6,7");
+}
+
 TEST_CASE("trainer file: accelerate's YAML, by hand") {
   const auto file_of = [](const std::string& text, std::optional<std::int64_t> batch = 32) {
     Request request;
