@@ -94,12 +94,12 @@ Outcome run_compare(const experiment::Arguments& arguments) {
   const std::string best = best_of(results);
   report::Document document =
       report::report_comparison(experiment, results, best, scaling ? &*scaling : nullptr);
-  forget_for_interrupt();
   if (rows) report::add_hardware(document, results, *rows);
   if (report) {
     report->write(experiment, document, results, std::move(sections),
                   scaling ? &*scaling : nullptr);
   }
+  forget_for_interrupt();
   if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }

@@ -339,6 +339,8 @@ constexpr Option table[] = {
      "title of the page of --report (default: network and cluster)"},
     {"--no-timeline", "", output, runs,
      "leave the timelines out of the page, which makes it small"},
+    {"--no-what-if", "", output, "compare",
+     "leave out of the page what other memory or machines would bring, which takes searches of its own"},
     {"--no-timings", "", output, plans,
      "leave out wall-clock times, so that runs compare byte for byte",
      "", member<&Request::timings>},

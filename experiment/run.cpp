@@ -306,17 +306,32 @@ void compare_steps(const Experiment& experiment, std::vector<RunResult>& results
   }
 }
 
-DeviceUse mean_use(const RunResult& result) {
+namespace {
+
+DeviceUse mean_use_of(const RunResult& result, auto counts) {
   DeviceUse sum;
   double gpus = 0;
   for (const DeviceResult& device : result.devices) {
-    if (device.kind != DeviceKind::gpu) continue;
+    if (device.kind != DeviceKind::gpu || !counts(device)) continue;
     sum.compute += device.use.compute;
     sum.exposed_communication += device.use.exposed_communication;
     sum.idle += device.use.idle;
     gpus += 1;
   }
   return {sum.compute / gpus, sum.exposed_communication / gpus, sum.idle / gpus};
+}
+
+bool computes(const DeviceResult& device) { return device.use.compute > Seconds{}; }
+
+}  // namespace
+
+DeviceUse mean_use(const RunResult& result) {
+  return mean_use_of(result, [](const DeviceResult&) { return true; });
+}
+
+DeviceUse mean_use_of_working(const RunResult& result) {
+  const bool any = std::any_of(result.devices.begin(), result.devices.end(), computes);
+  return any ? mean_use_of(result, computes) : mean_use(result);
 }
 
 std::string memory_verdict(const RunResult& result) {

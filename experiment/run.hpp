@@ -141,6 +141,8 @@ void compare_steps(const Experiment& experiment, std::vector<RunResult>& results
 
 /// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);
+/// Means over the GPUs that compute; over all where none does.
+[[nodiscard]] DeviceUse mean_use_of_working(const RunResult& result);
 
 /// "needs 2.10 GiB more (gpu3 and 7 others)" of the device that needs most, or "fits" or "tight".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);

@@ -1,6 +1,7 @@
 // The catalogue of clusters: named machines, generators, TOML and JSON files.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,8 +44,16 @@ struct ClusterEntry {
 [[nodiscard]] Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where);
 /// The same with the devices of the nodes that are kept, by NodeId.
 [[nodiscard]] Cluster only_nodes(Cluster cluster, const std::vector<bool>& keep);
+/// The same without the devices that are not kept, by DeviceId.
+[[nodiscard]] Cluster only_devices(Cluster cluster, const std::vector<bool>& keep);
 /// The same with the first counts[n] GPUs of node n; of further nodes none.
 [[nodiscard]] Cluster first_gpus_of_nodes(Cluster cluster, const std::vector<std::size_t>& counts,
                                           const std::string& where);
+
+/// The cluster with one more machine like `node`, which follows it in the order of devices: with
+/// the same devices, switches and links to what stands between machines. Nothing where a link joins
+/// the machine with another one, so that it is open where the cables of a third would go, and where
+/// no link leaves the machine.
+[[nodiscard]] std::optional<Cluster> with_one_more(Cluster cluster, NodeId node);
 
 }  // namespace parsim::topologies

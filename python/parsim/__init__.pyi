@@ -106,6 +106,7 @@ def compare(
     report: str | PathLike[str] | None = None,
     title: str | float | None = None,
     no_timeline: bool | None = None,
+    no_what_if: bool | None = None,
     no_timings: bool | None = None,
     wide: bool | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,

@@ -12,6 +12,7 @@
 #include "report/context.hpp"
 #include "report/page/bars.hpp"
 #include "report/page/html.hpp"
+#include "report/page/other_clusters.hpp"
 #include "report/waterfall.hpp"
 
 namespace parsim::report {
@@ -27,33 +28,9 @@ std::string percent(double share) {
              : fmt::format("{:.0f} %", 100 * share);
 }
 
-/// "10 pipeline stages of 4 GPUs …, 128 micro-batches, ZeRO 1".
+/// The plan as a sentence begins.
 std::string plan_in_words(Result result) {
-  const strategies::Degrees& degrees = result.degrees;
-  std::vector<std::string> parts;
-  const bool mixed = !degrees.tp || !degrees.dp;
-  const std::int64_t stages = degrees.pp.value_or(1);
-  if (stages > 1) {
-    parts.push_back(counted(stages, "pipeline stage") + (mixed ? " of different degrees" : ""));
-  } else if (mixed) {
-    parts.emplace_back("layers split in different ways");
-  }
-  if (degrees.dp.value_or(1) > 1) {
-    parts.push_back(counted(*degrees.dp, "replica") + " with samples of their own");
-  }
-  if (degrees.tp.value_or(1) > 1) {
-    parts.push_back(fmt::format("every layer shared by {} GPUs", *degrees.tp));
-  }
-  if (degrees.ep.value_or(1) > 1) {
-    parts.push_back(fmt::format("experts divided among {} replicas", *degrees.ep));
-  }
-  if (parts.empty()) parts.emplace_back("all layers on one GPU");
-  if (degrees.micro_batches > 1) parts.push_back(counted(degrees.micro_batches, "micro-batch"));
-  if (degrees.zero.value_or(0) > 0) parts.push_back(fmt::format("ZeRO stage {}", *degrees.zero));
-  if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
-    parts.push_back(fmt::format("recomputation: {}", to_text(*degrees.recompute)));
-  }
-  std::string text = join(parts);
+  std::string text = degrees_in_words(result.degrees);
   text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
   return text;
 }
@@ -107,47 +84,75 @@ std::string same_stages(Result best, Result next) {
                                                          : fmt::format(" with ZeRO {}", zero));
 }
 
-std::string which(const Page& page, Result best) {
+/// The devices of all stages.
+std::vector<DeviceId> devices_of_plan(Result result) {
   std::vector<DeviceId> devices;
-  for (const strategies::StageSummary& stage : best.stages) {
+  for (const strategies::StageSummary& stage : result.stages) {
     devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
   }
   std::sort(devices.begin(), devices.end());
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  return fmt::format("{}, on {}.{} Found by the strategy '{}'.", plan_in_words(best),
+  return devices;
+}
+
+/// " Not used: 24 x v100-sxm2.", or "".
+std::string unused(const Page& page, const std::vector<DeviceId>& used) {
+  std::vector<DeviceId> others = devices_of(page.experiment.cluster, DeviceKind::gpu);
+  std::erase_if(others, [&](DeviceId device) {
+    return std::binary_search(used.begin(), used.end(), device);
+  });
+  if (others.empty()) return {};
+  return fmt::format(" Not used: {}.", device_mix(page.experiment.cluster, others));
+}
+
+std::string which(const Page& page, Result best) {
+  const std::vector<DeviceId> devices = devices_of_plan(best);
+  return fmt::format("{}, on {}.{}{} Found by the strategy '{}'.", plan_in_words(best),
                      device_mix(page.experiment.cluster, devices), blocks_by_type(page, best),
-                     best.strategy);
+                     unused(page, devices), best.strategy);
+}
+
+/// "hybrid 9.82 s (+28 %)".
+std::string step_and_difference(Result plan, Result best) {
+  return fmt::format("{} {} ({})", plan.strategy, to_text(plan.step_time),
+                     gain_of(best.step_time, plan.step_time));
 }
 
 std::string by_how_much(const Page& page, Result best) {
   const std::vector<const experiment::RunResult*> plans = fitting(page);
-  std::vector<std::string> others, misfits;
+  std::vector<std::string> sentences;
   if (plans.size() < 2) {
-    others.emplace_back(page.sections.size() > 1 ? "It is the only plan here that fits in memory."
-                                                 : "No other plan was asked for.");
+    sentences.emplace_back(page.sections.size() > 1
+                               ? "It is the only plan here that fits in memory."
+                               : "No other plan was asked for.");
   } else {
     Result next = *plans[1];
     const double more = next.step_time / best.step_time - 1;
-    const std::string name = next.strategy + same_stages(best, next);
-    others.push_back(std::abs(more) < 5e-4
-                         ? fmt::format("As fast as the next plan, {}.", name)
-                         : fmt::format("The step of the next plan, {}, is {} {} ({}).", name,
-                                       percent(std::abs(more)), more > 0 ? "longer" : "shorter",
-                                       to_text(next.step_time)));
-    for (const experiment::RunResult* plan : plans) {
-      if (plan->strategy != "data" || plan == plans[0] || plan == plans[1]) continue;
-      others.push_back(fmt::format("Plain data parallelism takes {}, {} times as long.",
-                                   to_text(plan->step_time),
-                                   three_digits(plan->step_time / best.step_time)));
+    const std::string same = same_stages(best, next);
+    const std::string name = next.strategy + same;
+    sentences.push_back(std::abs(more) < 5e-4
+                            ? fmt::format("As fast as the next plan, {}.", name)
+                            : fmt::format("The step of the next plan, {}, is {} {} ({}).", name,
+                                          percent(std::abs(more)), more > 0 ? "longer" : "shorter",
+                                          to_text(next.step_time)));
+    if (same.empty()) {
+      sentences.push_back(fmt::format("That is: {}, on {}.", plan_in_words(next),
+                                      device_mix(page.experiment.cluster, devices_of_plan(next))));
     }
+    std::vector<std::string> others;
+    for (std::size_t i = 2; i < plans.size(); ++i) {
+      others.push_back(step_and_difference(*plans[i], best));
+    }
+    if (!others.empty()) sentences.push_back("The others: " + join(others) + ".");
   }
+  std::vector<std::string> misfits;
   for (const StrategySection& section : page.sections) {
     if (section.result.error.empty() && !section.result.fits()) {
       misfits.push_back(section.result.strategy);
     }
   }
-  if (!misfits.empty()) others.push_back("Do not fit in memory: " + join(misfits) + ".");
-  return join(others, " ");
+  if (!misfits.empty()) sentences.push_back("Do not fit in memory: " + join(misfits) + ".");
+  return join(sentences, " ");
 }
 
 std::string how_surely(const Page& page, Result best) {
@@ -177,11 +182,12 @@ std::string how_surely(const Page& page, Result best) {
   return out;
 }
 
-/// "a100-sxm4-40 97 %, v100-sxm2-32 81 %": how much of the step GPUs of each type compute.
+/// "a100-sxm4-40 97 %, v100-sxm2-32 81 %": how much of the step the GPUs of each type that take
+/// part compute.
 std::string busy_by_type(Result best) {
   std::map<std::string, std::pair<double, int>> types;
   for (const experiment::DeviceResult& device : best.devices) {
-    if (device.kind != DeviceKind::gpu) continue;
+    if (device.kind != DeviceKind::gpu || device.use.compute <= Seconds{}) continue;
     auto& [sum, count] = types[device.model];
     sum += device.use.compute / best.step_time;
     ++count;
@@ -195,7 +201,7 @@ std::string busy_by_type(Result best) {
 
 std::string what_bounds(const StrategySection& section) {
   Result best = section.result;
-  const DeviceUse use = experiment::mean_use(best);
+  const DeviceUse use = experiment::mean_use_of_working(best);
   const double compute = use.compute / best.step_time;
   const double exposed = use.exposed_communication / best.step_time;
   const double idle = use.idle / best.step_time;
@@ -203,7 +209,8 @@ std::string what_bounds(const StrategySection& section) {
                                  : exposed >= idle                  ? "Communication"
                                                                     : "Waiting for other GPUs";
   std::string out = fmt::format(
-      "{}: on average they compute {} of the step, communicate without computing {}, and idle {}.",
+      "{}: the GPUs that take part compute {} of the step on average, communicate without "
+      "computing {}, and wait {}.",
       bound, percent(compute), percent(exposed), percent(idle));
   const std::string types = busy_by_type(best);
   if (types.find(',') != std::string::npos) out += " Computing by type: " + types + ".";
@@ -249,10 +256,12 @@ std::string with_half_the_memory(const Page& page, Result best) {
                           to_text(fullest->peak()), to_text(fullest->capacity));
   }
   constexpr double half = 0.5;
+  if (fits_in(best, half)) return out + "It would fit in half the memory, too.";
+  const std::string anew = half_memory_answer(page);
+  if (!anew.empty()) return out + anew;
   for (const StrategySection& section : page.sections) {
     Result result = section.result;
     if (!result.error.empty() || !fits_in(result, half)) continue;
-    if (result.strategy == best.strategy) return out + "It would fit in half the memory, too.";
     return out + fmt::format(
                      "With half the memory the best of these plans that fits is {} ({}, {} "
                      "longer).",
@@ -262,11 +271,6 @@ std::string with_half_the_memory(const Page& page, Result best) {
   const std::string advice = experiment::what_would_fit(page.experiment, half);
   return out + "With half the memory none of these plans fits" +
          (advice.empty() ? "." : "; the strategy " + advice + ".");
-}
-
-std::string gain_of(Seconds step, Seconds with) {
-  const double change = with / step - 1;
-  return std::abs(change) < 5e-4 ? "no change" : signed_percent(change);
 }
 
 std::string what_helps(const StrategySection& section) {
@@ -282,9 +286,13 @@ std::string what_helps(const StrategySection& section) {
     return "Not asked: this run has too many operations to simulate again.";
   }
   if (helps.empty()) return "Neither faster GPUs nor faster links alone, with the same plan.";
-  return fmt::format("With the same plan {}{}. With prices, 'parsim buy' ranks purchases.",
-                     join(helps, "; "),
+  return fmt::format("With the same plan {}{}.", join(helps, "; "),
                      helps.size() < section.helps.size() ? "; other changes bring less" : "");
+}
+
+std::string what_to_buy(const Page& page) {
+  const std::string machines = machines_answer(page);
+  return machines + (machines.empty() ? "" : " ") + "With prices, 'parsim buy' ranks purchases.";
 }
 
 /// The next plan that fits and is not equally fast, or null.
@@ -353,7 +361,10 @@ std::string brief_of(const Page& page) {
   row("How sure", how_surely(page, best));
   row("What bounds it", what_bounds(first));
   row("With half the memory", with_half_the_memory(page, best));
-  if (best.fits()) row("What would help", what_helps(first));
+  if (best.fits()) {
+    row("What would help", what_helps(first));
+    row("What to buy", what_to_buy(page));
+  }
   return out + "</dl>\n";
 }
 

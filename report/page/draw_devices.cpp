@@ -20,13 +20,17 @@ std::vector<Segment> memory_segments(const lowering::MemoryUse& use, double full
           segment("m4", "buffers", use.communication)};
 }
 
-/// The memory of a device; a line where it ends, and one where the headroom begins.
-std::string memory_bar(const experiment::DeviceResult& device, double full) {
+/// The memory of a device; a line where it ends, and one where the headroom begins. With a title,
+/// unless the words below the drawing say the same.
+std::string memory_bar(const experiment::DeviceResult& device, double full,
+                       const std::string& below) {
   const std::vector<Segment> parts = memory_segments(device.memory, full);
   const double usable = static_cast<double>(device.headroom.usable(device.capacity).value) / full;
   const double limit = static_cast<double>(device.capacity.value) / full;
-  std::string out =
-      fmt::format("<svg class=bar><title>{}</title>{}", words_of(parts), segments_of(parts));
+  std::string out = "<svg class=bar>";
+  const std::string words = words_of(parts);
+  if (words != below) out += fmt::format("<title>{}</title>", words);
+  out += segments_of(parts);
   if (limit < 1) {
     out += fmt::format("<rect class=gap x={} width=100% />", width_percent(limit));
   }
@@ -61,6 +65,9 @@ std::string draw_devices(const experiment::RunResult& result) {
     full = std::max({full, static_cast<double>(device.capacity.value),
                      static_cast<double>(device.peak().value)});
   }
+  const experiment::DeviceResult* const fullest = result.fullest();
+  const std::string below =
+      fullest == nullptr ? "" : words_of(memory_segments(fullest->memory, 1.0));
   std::vector<Row> rows;
   for (std::size_t d = 0; d < result.devices.size(); ++d) {
     const experiment::DeviceResult& device = result.devices[d];
@@ -71,7 +78,7 @@ std::string draw_devices(const experiment::RunResult& result) {
         fmt::format("<span class=n>{} of {}{}</span><svg class=bar><title>{}</title>{}</svg>{}\n",
                     to_text(device.peak()), to_text(device.capacity),
                     device.lacking().value > 0 ? " <em>✗</em>" : "", words_of(times),
-                    segments_of(times), memory_bar(device, full));
+                    segments_of(times), memory_bar(device, full, below));
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
       return row.html == cells && result.devices[row.devices.front()].model == device.model;
     });
@@ -102,14 +109,13 @@ std::string draw_devices(const experiment::RunResult& result) {
   out += "</div>\n<p class=key>";
   out += time_key;
   out +=
-      "</p>\n<p class=key><i class=m0></i>\u00a0weights <i class=m1></i>\u00a0gradients <i "
+      "<br><i class=m0></i>\u00a0weights <i class=m1></i>\u00a0gradients <i "
       "class=m2></i>"
       "\u00a0optimizer state <i class=m3></i>\u00a0activations <i class=m4></i>\u00a0buffers "
-      "<i class=limit></i>\u00a0limit (less headroom), ✗ exceeded" +
-      note + "</p>\n";
-  if (const experiment::DeviceResult* fullest = result.fullest()) {
-    out += fmt::format("<p class=key>{}, the fullest: {}.</p>\n", html_name(fullest->name),
-                       words_of(memory_segments(fullest->memory, 1.0)));
+      "<i class=limit></i>\u00a0limit (less headroom)" +
+      std::string(result.fits() ? "" : ", ✗ exceeded") + note + "</p>\n";
+  if (fullest != nullptr) {
+    out += fmt::format("<p class=key>{}, the fullest: {}.</p>\n", html_name(fullest->name), below);
   }
   return out;
 }

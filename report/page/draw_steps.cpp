@@ -75,7 +75,8 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
       out += "<span class=soft>no plan</span><span></span>\n";
       continue;
     }
-    const std::vector<Segment> parts = time_segments(experiment::mean_use(result), Seconds{full});
+    const std::vector<Segment> parts =
+        time_segments(experiment::mean_use_of_working(result), Seconds{full});
     const double low = result.step_time.count() * result.interval.low / full;
     const double high = result.step_time.count() * result.interval.high / full;
     out += fmt::format("<svg class=step><title>{}; 90 % interval {} to {}</title>{}{}",
@@ -99,7 +100,7 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
   }
   out += axis_of(ticks, full) + "</div>\n<p class=key>";
   out += time_key;
-  out += ", mean of the GPUs; <i class=whisk></i>\u00a090 % interval";
+  out += ", mean of the GPUs that compute; <i class=whisk></i>\u00a090 % interval";
   if (cut) out += fmt::format("; bars longer than {} are cut", to_text(Seconds{full}));
   return out + "</p>\n";
 }

@@ -9,6 +9,7 @@
 #include "report/page/brief.hpp"
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
+#include "report/page/other_clusters.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::report {
@@ -115,19 +116,22 @@ std::string section_of(const Page& page, const StrategySection& section, int pla
 
 constexpr std::string_view meanings = R"(<dl class=words>
 <dt>step<dd>one training step: forward, backward, sums of gradients, update
-<dt>tp, pp, dp, mb<dd>GPUs that share every layer (tensor parallel), stages of a pipeline, replicas with
-samples of their own (data parallel), micro-batches; mixed: different for some layers or stages
+<dt>tp (tensor parallel)<dd>so many GPUs share every layer
+<dt>pp (pipeline parallel)<dd>so many stages, each with some of the layers, one after the other
+<dt>dp (data parallel)<dd>so many replicas, each with samples of its own
+<dt>mb (micro-batches)<dd>parts of a replica's batch that go through the stages one after the other
+<dt>mixed<dd>tp or dp differ between layers or stages
 <dt>zero<dd>what replicas divide among them: 1 optimizer state, 2 also gradients, 3 also weights
 <dt>90 %<dd>nine of ten measured steps are expected in this interval
 <dt>compute<dd>a kernel runs on the GPU
 <dt>exposed communication<dd>the GPU communicates while none of its kernels runs
-<dt>idle<dd>neither; the three add up to the step
+<dt>idle<dd>the GPU waits; compute, exposed communication and idle add up to the step
 <dt>bubble<dd>a stage waits for another one, at the beginning and the end of the pipeline
 <dt>imbalance<dd>a GPU has less to compute than the busiest one, and waits
 <dt>MFU<dd>the model's FLOPs over what the GPUs could do in the step at their peak
 <dt>use of a link<dd>bytes carried in one direction / (rate × step)
-<dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication buffers;
-the headroom is for libraries' workspaces and fragmentation. Tight: above 90 % of the rest
+<dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication
+buffers; the headroom is for libraries' workspaces and fragmentation. Tight: above 90 % of the rest
 </dl>
 )";
 
@@ -177,8 +181,10 @@ std::string render_page(const Page& page) {
   out += "</header>\n<main>\n";
   out += fmt::format("<div{}>\n<section>", results.size() > 1 ? " class=split" : "") +
          brief_of(page) + "</section>\n<section>" + draw_steps(results) + help_of(page) +
-         "</section>\n</div>\n" + list_of(page.document.warnings, "warnings");
+         other_clusters_of(page) + "</section>\n</div>\n" +
+         list_of(page.document.warnings, "warnings");
   out += why_of(page);
+  out += std::string("<h2>What the words mean</h2>\n") + std::string(meanings);
   const std::string costs = draw_costs(results);
   if (!costs.empty()) out += "<h2>What it costs</h2>\n" + costs;
   out += results.size() == 1 ? "<h2>The plan</h2>\n" : "<h2>Plans</h2>\n";
@@ -192,7 +198,6 @@ std::string render_page(const Page& page) {
   if (const auto goodput = goodput_table(results)) out += html_table(*goodput, true);
   if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
   out += "<h2>How sure, and on what data</h2>\n" + list_of(general_notes(page), "notes");
-  out += std::string("<h2>What the words mean</h2>\n") + std::string(meanings);
   return out + "<h2>Command and inputs</h2>\n" +
          page_end(
              experiment.request.command, timelines,

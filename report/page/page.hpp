@@ -8,6 +8,7 @@
 
 #include "experiment/experiment.hpp"
 #include "experiment/scaling.hpp"
+#include "experiment/what_if.hpp"
 #include "report/document.hpp"
 #include "report/page/section.hpp"
 
@@ -19,6 +20,7 @@ struct Page {
   std::vector<StrategySection> sections;         ///< in the order of the rows
   std::string title;                             ///< "": network and cluster
   const experiment::Scaling* scaling = nullptr;  ///< null without --scaling
+  experiment::WhatIfs what_ifs{};
 };
 [[nodiscard]] std::string render_page(const Page& page);
 

@@ -11,15 +11,14 @@
 
 namespace parsim::report {
 
-ReportFile::ReportFile(std::string path, std::string title, bool with_timeline)
+ReportFile::ReportFile(std::string path, PageOptions options)
     : path_(std::move(path)),
-      title_(std::move(title)),
-      with_timeline_(with_timeline),
+      options_(std::move(options)),
       file_(std::make_unique<OutputFile>(path_, "--report")) {}
 
 StrategySection ReportFile::section(const experiment::Experiment& experiment,
                                     const experiment::Run& run, const Plan& plan) {
-  StrategySection section = make_section(experiment.cluster, run, plan, with_timeline_);
+  StrategySection section = make_section(experiment.cluster, run, plan, options_.timelines);
   const double goal =
       experiment::goal_of(experiment.request.objective, run.result.step_time, run.result.upkeep);
   if (run.result.fits() && goal < best_ && !is_latex(path_)) {
@@ -32,7 +31,8 @@ StrategySection ReportFile::section(const experiment::Experiment& experiment,
 void ReportFile::write(const experiment::Experiment& experiment, Document& document,
                        const std::vector<experiment::RunResult>& results,
                        std::vector<StrategySection> sections, const experiment::Scaling* scaling) {
-  Page page{experiment, document, {}, title_, scaling};
+  Page page{experiment, document, {}, options_.title, scaling, {}};
+  if (options_.what_ifs) page.what_ifs = experiment::what_if(experiment, results, options_.quiet);
   for (const experiment::RunResult& result : results) {
     const auto found = std::find_if(
         sections.begin(), sections.end(),
@@ -51,15 +51,15 @@ void ReportFile::write(const experiment::Experiment& experiment, Document& docum
 std::optional<ReportFile> report_file(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
   const bool page = path && !is_latex(*path);
-  if (arguments.has("--no-timeline") && !page) {
-    throw InputError("--no-timeline", "no page is written", "accepted: with the page of --report");
-  }
-  if (arguments.has("--title") && !page) {
-    throw InputError("--title", "no page is written", "accepted: with the page of --report");
+  for (const char* flag : {"--no-timeline", "--no-what-if", "--title"}) {
+    if (page || !(arguments.has(flag) || arguments.text(flag))) continue;
+    throw InputError(flag, "no page is written", "accepted: with the page of --report");
   }
   if (!path) return std::nullopt;
-  return ReportFile(*path, arguments.text("--title").value_or(""),
-                    page && !arguments.has("--no-timeline"));
+  return ReportFile(
+      *path, {arguments.text("--title").value_or(""), page && !arguments.has("--no-timeline"),
+              page && arguments.verb == "compare" && !arguments.has("--no-what-if"),
+              arguments.has("--quiet")});
 }
 
 }  // namespace parsim::report

@@ -16,10 +16,18 @@ namespace parsim::report {
 /// True if `--report` of this name is a LaTeX table.
 [[nodiscard]] inline bool is_latex(std::string_view path) { return path.ends_with(".tex"); }
 
+/// What a page holds, beyond what it always does.
+struct PageOptions {
+  std::string title;
+  bool timelines = true;
+  bool what_ifs = false;  ///< plans for other clusters
+  bool quiet = false;     ///< no progress while these are made
+};
+
 class ReportFile {
  public:
   /// Throws InputError if the file cannot be written.
-  ReportFile(std::string path, std::string title, bool with_timeline);
+  ReportFile(std::string path, PageOptions options);
 
   /// Of the best plan so far also what would help it.
   [[nodiscard]] StrategySection section(const experiment::Experiment& experiment,
@@ -31,8 +39,8 @@ class ReportFile {
              std::vector<StrategySection> sections, const experiment::Scaling* scaling);
 
  private:
-  std::string path_, title_;
-  bool with_timeline_;
+  std::string path_;
+  PageOptions options_;
   double best_ = std::numeric_limits<double>::infinity();  ///< by --objective, of plans that fit
   std::unique_ptr<OutputFile> file_;
 };

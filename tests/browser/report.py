@@ -208,7 +208,7 @@ for (const each of document.querySelectorAll('body *')) {
 }
 return [...new Set(faint)];
 """
-ORDER = ['Why it takes', 'Plans', 'All numbers', 'Scaling', 'How sure', 'What the words mean', 'Command']
+ORDER = ['Why it takes', 'What the words mean', 'Plans', 'All numbers', 'Scaling', 'How sure', 'Command']
 
 
 def check_looks(browser):

@@ -196,7 +196,7 @@ bool in_order(const std::string& page, const Words& parts) {
   return true;
 }
 
-TEST_CASE("page: the answer first, then six questions, the chart, the reasons, plans, numbers") {
+TEST_CASE("page: the answer first, then seven questions, the chart, the reasons, plans, numbers") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path("page.html");
   const Finished finished =
@@ -217,10 +217,13 @@ TEST_CASE("page: the answer first, then six questions, the chart, the reasons, p
                         "<dt>What bounds it<dd>",
                         "<dt>With half the memory<dd>",
                         "<dt>What would help<dd>",
+                        "<dt>What to buy<dd>One more machine of 2 x ",
                         "class=steps",
                         "<h4>What would help",
+                        "<h4>If the cluster were different",
                         "<h2>Why it takes ",
                         "from the peak to the step",
+                        "<h2>What the words mean</h2>",
                         "<h2>Plans</h2>",
                         "class=stages",
                         "class=devices",
@@ -228,7 +231,6 @@ TEST_CASE("page: the answer first, then six questions, the chart, the reasons, p
                         "class=links",
                         "<h2>All numbers</h2>",
                         "<h2>How sure, and on what data</h2>",
-                        "<h2>What the words mean</h2>",
                         "id=command"}));
   CHECK(page.find("links between machines twice as fast") != std::string::npos);
   CHECK(page.find("<h2>What it costs</h2>") == std::string::npos);  // no prices

@@ -1,0 +1,123 @@
+#include "report/page/other_clusters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "core/errors.hpp"
+#include "report/context.hpp"
+#include "report/page/html.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+using experiment::WhatIf;
+
+Seconds step_here(const Page& page) { return page.sections.front().result.step_time; }
+
+std::string step_text(const Page& page, const WhatIf& row) {
+  if (row.unused) {
+    return row.kind == WhatIf::Kind::one_more ? "no faster plan found"
+                                              : "no change, the plan does not use them";
+  }
+  if (!row.result) return "no plan found that fits";
+  return fmt::format("{} ({})", to_text(row.result->step_time),
+                     gain_of(step_here(page), row.result->step_time));
+}
+
+}  // namespace
+
+std::string gain_of(Seconds step, Seconds with) {
+  const double change = with / step - 1;
+  return std::abs(change) < 5e-4 ? "no change" : signed_percent(change);
+}
+
+std::string degrees_in_words(const strategies::Degrees& degrees) {
+  std::vector<std::string> parts;
+  const bool mixed = !degrees.tp || !degrees.dp;
+  const std::int64_t stages = degrees.pp.value_or(1);
+  if (stages > 1) {
+    parts.push_back(counted(stages, "pipeline stage") + (mixed ? " of different degrees" : ""));
+  } else if (mixed) {
+    parts.emplace_back("layers split in different ways");
+  }
+  if (degrees.dp.value_or(1) > 1) {
+    parts.push_back(counted(*degrees.dp, "replica") + " with samples of their own");
+  }
+  if (degrees.tp.value_or(1) > 1) {
+    parts.push_back(fmt::format("every layer shared by {} GPUs", *degrees.tp));
+  }
+  if (degrees.ep.value_or(1) > 1) {
+    parts.push_back(fmt::format("experts divided among {} replicas", *degrees.ep));
+  }
+  if (parts.empty()) parts.emplace_back("all layers on one GPU");
+  if (degrees.micro_batches > 1) parts.push_back(counted(degrees.micro_batches, "micro-batch"));
+  if (degrees.zero.value_or(0) > 0) parts.push_back(fmt::format("ZeRO stage {}", *degrees.zero));
+  if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
+    parts.push_back(fmt::format("recomputation: {}", to_text(*degrees.recompute)));
+  }
+  return join(parts);
+}
+
+std::string half_memory_answer(const Page& page) {
+  for (const WhatIf& row : page.what_ifs.rows) {
+    if (row.kind != WhatIf::Kind::half_memory) continue;
+    if (!row.result) {
+      return fmt::format(
+          "With half the memory in every GPU the strategy {} finds no plan that fits, not even "
+          "with "
+          "ZeRO and recomputation.",
+          page.what_ifs.strategy);
+    }
+    return fmt::format(
+        "With half the memory in every GPU this plan would not fit. The best one that the strategy "
+        "{} then finds takes {}: {}.",
+        page.what_ifs.strategy, step_text(page, row), degrees_in_words(row.result->degrees));
+  }
+  return {};
+}
+
+std::string machines_answer(const Page& page) {
+  std::vector<std::string> texts;
+  for (const WhatIf& row : page.what_ifs.rows) {
+    if (row.kind == WhatIf::Kind::half_memory) continue;
+    texts.push_back(fmt::format("{}: {}", row.change, step_text(page, row)));
+  }
+  if (texts.empty()) return {};
+  std::stable_partition(texts.begin(), texts.end(),
+                        [](const std::string& text) { return text.starts_with("one more"); });
+  std::string out = join(texts, "; ");
+  out.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(out.front())));
+  return out + ". Each planned anew, for the same batch.";
+}
+
+std::string other_clusters_of(const Page& page) {
+  if (page.what_ifs.rows.empty()) return {};
+  std::string out =
+      "<h4>If the cluster were different</h4>\n<table><thead><tr><th>change<th class=n>step"
+      "<th class=n>difference<th>plan<tbody>\n";
+  for (const WhatIf& row : page.what_ifs.rows) {
+    out += "<tr><td>" + html(row.change);
+    if (row.result && !row.unused) {
+      out += fmt::format("<td class=n>{}<td class=n>{}<td>{}\n", to_text(row.result->step_time),
+                         gain_of(step_here(page), row.result->step_time),
+                         html(strategies::short_text(row.result->degrees)));
+    } else {
+      out += fmt::format("<td class=n>-<td class=n>-<td>{}\n", html(step_text(page, row)));
+    }
+  }
+  // `best` searches other plans, too.
+  return out +
+         fmt::format(
+             "</table>\n<p class=key>Planned anew by the strategy {}, whose plan for the cluster "
+             "as it is takes {}, and simulated. The batch stays{}.</p>\n",
+             html_name(page.what_ifs.strategy), to_text(page.what_ifs.step),
+             page.what_ifs.strategy == "best"
+                 ? ""
+                 : "; 'best', which searches longer, may find faster plans");
+}
+
+}  // namespace parsim::report
