@@ -40,7 +40,14 @@ void find_trainer_file(Request& request) {
   if (given.empty()) return;
   const std::string path = trainer_file_in(given);
   const bool needs_trainer = request.verb == "compare" || request.verb == "plan";
-  const std::string text = read_file(path, "--plan");
+  std::string text;
+  try {
+    text = read_file(path, "--plan");
+  } catch (const InputError&) {  // other verbs refuse it when they read the plan
+    if (needs_trainer) throw;
+    request.plan_file = given;
+    return;
+  }
   if (!is_trainer_file(text, path)) {
     const std::size_t begin = text.find_first_not_of(" \t\r\n");
     if (begin == std::string::npos || (text[begin] != '{' && !needs_trainer)) {
