@@ -64,7 +64,7 @@ void check_names(const TrainerWords& words) {
   }
 }
 
-void refuse_unknown(const TrainerWords& words) {
+void refuse_what_no_plan_has(const TrainerWords& words) {
   for (const std::string_view key :
        {"fsdp-offload-params", "fsdp-activation-checkpointing-offload", "offload-optimizer-device",
         "offload-param-device", "use-cpu", "tpu-use-cluster"}) {
@@ -116,7 +116,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
 LayoutFile of_accelerate(const TrainerWords& words, const Network& network, const Cluster& cluster,
                          std::optional<std::int64_t> asked_batch) {
   check_names(words);
-  refuse_unknown(words);
+  refuse_what_no_plan_has(words);
   const std::string type = words.text(type_at).value_or("");
   const bool fsdp = type == "FSDP", deepspeed = type == "DEEPSPEED";
   if (!fsdp && !deepspeed && type != "MULTI_GPU" && type != "NO") {
