@@ -23,6 +23,7 @@
 #include "report/dot.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
+#include "report/page/step_drawing.hpp"
 #include "report/runs.hpp"
 #include "report/trace.hpp"
 #include "sim/smpi.hpp"
@@ -54,6 +55,16 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
   experiment::check_used(experiment.request, experiment.network, {planned.plan});
   progress.warn(experiment::warning_of_many_messages(experiment.network, planned.plan));
   return planned;
+}
+
+/// The Chrome trace of a run, and of the measured step if there is one.
+std::string trace_text(const experiment::Experiment& experiment, const experiment::Run& run,
+                       const experiment::HardwareRows* rows) {
+  const bool measured = rows != nullptr && !rows->timelines.empty() && run.result.measured;
+  std::vector<lowering::MemoryUse> memory;
+  for (const experiment::DeviceResult& device : run.result.devices) memory.push_back(device.memory);
+  return report::chrome_trace(run.dag, experiment.cluster, run.timeline,
+                              measured ? &rows->timelines.front() : nullptr, memory);
 }
 
 }  // namespace
@@ -96,14 +107,9 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   report::Document document = report::report_simulation(experiment, run.result);
   if (rows) report::add_hardware(document, {run.result}, *rows);
   if (trace) {
-    const bool measured = rows && !rows->timelines.empty() && run.result.measured;
-    std::vector<lowering::MemoryUse> memory;
-    for (const experiment::DeviceResult& device : run.result.devices) {
-      memory.push_back(device.memory);
-    }
-    const std::string text =
-        report::chrome_trace(run.dag, experiment.cluster, run.timeline,
-                             measured ? &rows->timelines.front() : nullptr, memory);
+    const std::string text = path.ends_with(".svg")
+                                 ? report::step_drawing(experiment.cluster, run)
+                                 : trace_text(experiment, run, rows ? &*rows : nullptr);
     trace->commit(path.ends_with(".gz") ? experiment::gzip(text) : text);
     document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }

@@ -331,7 +331,8 @@ constexpr Option table[] = {
      "of a network one row for each module: layers whose names have the same first N parts; of a "
      "trace modules to this level (default 2)"},
     {"--trace", "FILE", output, "simulate",
-     "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz"},
+     "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz; a drawing of memory "
+     "and timeline if it ends in .svg"},
     {"--report", "FILE", output, "compare simulate validate",
      "write an HTML page with drawings and tables; if it ends in .tex (not with 'validate'), a "
      "LaTeX table"},

@@ -16,13 +16,6 @@ namespace parsim::report {
 
 namespace {
 
-std::string_view file_named(std::string_view end) {
-  for (const EmbeddedFile& file : report_files()) {
-    if (file.path.ends_with(end)) return file.text;
-  }
-  throw BrokenInvariant("the page's files are built into the program");
-}
-
 /// A word of a command line as a shell reads it.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view plain =
@@ -136,6 +129,13 @@ buffers; the headroom is for libraries' workspaces and fragmentation. Tight: abo
 )";
 
 }  // namespace
+
+std::string_view file_named(std::string_view end) {
+  for (const EmbeddedFile& file : report_files()) {
+    if (file.path.ends_with(end)) return file.text;
+  }
+  throw BrokenInvariant("the page's files are built into the program");
+}
 
 std::string page_head(const std::string& title, bool timelines) {
   return fmt::format(

@@ -24,6 +24,8 @@ struct Page {
 };
 [[nodiscard]] std::string render_page(const Page& page);
 
+/// The text of a file that is built in, by the end of its path: "style.css".
+[[nodiscard]] std::string_view file_named(std::string_view end);
 /// The beginning of every page, up to the title inside the open <header>. `title` is HTML.
 [[nodiscard]] std::string page_head(const std::string& title, bool timelines);
 /// The end of every page: the command quoted for a shell, `more` below it, and the scripts that

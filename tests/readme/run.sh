@@ -3,11 +3,12 @@
 #
 #   tests/readme/run.sh [FILE...]  in these files, or in all of them, every ```sh block ends with exit
 #                                  code 0, or with N if it says `# exit code N`; every block marked
-#                                  `<!-- output of: COMMAND -->` shows what COMMAND prints; and every
-#                                  relative link of any .md file leads to a file that exists, and to a
+#                                  `<!-- output of: COMMAND -->` shows what COMMAND prints; every
+#                                  picture of a line `<!-- drawing FILE.svg: COMMAND -->` is what
+#                                  COMMAND with `--trace FILE.svg` writes; and every relative link of any .md file leads to a file that exists, and to a
 #                                  heading if it names one
 #   tests/readme/run.sh --links    checks only the links
-#   tests/readme/run.sh --update   writes the marked blocks anew
+#   tests/readme/run.sh --update   writes the marked blocks and pictures anew
 #   tests/readme/run.sh --long     also blocks marked `<!-- long output of: COMMAND -->`, which take
 #                                  many minutes; so does PARSIM_LONG=1, which ./test --all sets
 #
@@ -77,6 +78,25 @@ with_outputs() {
   done < "$tree/$1"
 }
 
+# Draws the pictures of a file anew and compares them.
+check_drawings() {
+  local line picture command
+  while IFS= read -r line; do
+    [[ $line =~ ^'<!-- drawing '([^ :]+)': '(.*)' -->'$ ]] || continue
+    picture=$(dirname -- "$1")/${BASH_REMATCH[1]}
+    command=${BASH_REMATCH[2]}
+    bash -c "$command --trace drawn.svg" > "$place/.out" 2> "$place/.err" < /dev/null ||
+      tail -n 20 "$place/.err"
+    if $update; then
+      cmp -s drawn.svg "$tree/$picture" || cp drawn.svg "$tree/$picture"
+    elif ! cmp -s drawn.svg "$tree/$picture"; then
+      echo "$1: $picture is not what its command draws; see tests/readme/run.sh --update"
+      failures=$((failures + 1))
+    fi
+    rm -f drawn.svg
+  done < "$tree/$1"
+}
+
 # Prints the names that GitHub gives to a file's headings: small letters, hyphens for blanks.
 headings_of() {
   sed -nE 's/^#+ +//p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
@@ -105,6 +125,7 @@ if $only_links; then exit "$((failures > 0))"; fi
   mapfile -t readmes < <(cd "$tree" && printf '%s\n' README.md */README.md docs/[a-z]*.md)
 for file in "${readmes[@]}"; do
   run_blocks "$file"
+  check_drawings "$file"
   with_outputs "$file" > "$place/.readme"
   if $update; then
     cmp -s "$place/.readme" "$tree/$file" || cp "$place/.readme" "$tree/$file"

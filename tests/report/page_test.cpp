@@ -281,6 +281,29 @@ TEST_CASE("page: prices make a chart of cost over step time") {
   CHECK(count(page, "<circle") >= 1);
 }
 
+TEST_CASE("drawing: memory, kernels by micro-batch and communication of each rank, as markup") {
+  const testing::TemporaryFolder folder;
+  const std::string cluster =
+      folder.write("four.toml",
+                   "name = 'four'\n[[nodes]]\nname = '<&>'\nswitches = ['s']\ndevices = [{ model = "
+                   "'t4', count = 2 }]\n[[nodes.links]]\na = 'gpu*'\nb = 's'\nrate = '12 GB/s'\n"
+                   "latency = '1 us'\n");
+  const std::string path = folder.path("step.svg");
+  REQUIRE(run({"simulate", "--network", "gpt:layers=4,hidden=64,heads=4,seq_length=64", "--cluster",
+               cluster, "--batch", "8", "--strategy", "tensor", "--tp", "1", "--pp", "2", "--dp",
+               "1", "--micro-batches", "4", "--trace", path})
+              .exit_code == 0);
+  const std::string drawing = testing::read_text(path);
+  check_balanced(drawing);
+  CHECK(drawing.starts_with("<svg xmlns="));
+  CHECK(drawing.ends_with("</svg>\n"));
+  CHECK(count(drawing, "&lt;&amp;&gt;.gpu") == 2);         // two ranks
+  CHECK(count(drawing, "class=\"soft\" x=\"150\"") == 3);  // the head, and a peak for each rank
+  CHECK(count(drawing, ">3</text>") >= 2);     // the last micro-batch, forward or backward
+  CHECK(count(drawing, "class=\"k5\"") == 3);  // sends and receives, and the key
+  CHECK(drawing.size() < 30'000);
+}
+
 TEST_CASE("page: a title without a page is refused") {
   const Finished finished = run({"compare", "--network", "mlp", "--cluster", pair, "--title", "x"});
   CHECK(finished.exit_code == 2);
