@@ -194,7 +194,7 @@ report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Expe
         return false;
       }
     };
-    const auto nearest = experiment::nearest_plan(experiment, carries);
+    const auto nearest = experiment::nearest_plan(experiment, plan, carries);
     if (!nearest) throw;
     throw InputError(
         refusal.where, refusal.found,

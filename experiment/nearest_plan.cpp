@@ -6,6 +6,8 @@
 
 #include "core/errors.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/degrees.hpp"
+#include "strategies/layout.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::experiment {
@@ -13,15 +15,25 @@ namespace parsim::experiment {
 namespace {
 
 struct PlainPlan {
-  std::string strategy;
+  std::string strategy;                 ///< "layout": that of the request
   std::int32_t tp = 0, pp = 0, dp = 0;  ///< 0: the strategy's choice
 };
+constexpr std::string_view of_request = "layout";
 
-std::vector<PlainPlan> plain_plans(const Experiment& experiment) {
-  std::vector<PlainPlan> plans = {{"data"}, {"pipeline"}};
-  constexpr std::size_t most = 128;
+std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& refused) {
+  std::vector<PlainPlan> plans;
+  if (experiment.layout) plans.push_back({std::string(of_request)});
   const std::size_t gpus = devices_of(experiment.cluster, DeviceKind::gpu).size();
-  if (gpus > most || strategies::first_layers_of_blocks(experiment.network).empty()) return plans;
+  const bool blocks = !strategies::first_layers_of_blocks(experiment.network).empty();
+  const strategies::Degrees own = strategies::degrees_of(experiment.network, refused);
+  if (blocks && own.tp && own.pp && own.dp) {
+    plans.push_back({"tensor", static_cast<std::int32_t>(*own.tp),
+                     static_cast<std::int32_t>(*own.pp), static_cast<std::int32_t>(*own.dp)});
+  }
+  plans.insert(plans.end(), {{"data"}, {"pipeline"}});
+  constexpr std::size_t most = 128;
+  if (gpus > most || !blocks) return plans;
+  plans.push_back({"tensor"});
   const auto all = static_cast<std::int32_t>(gpus);
   for (std::int32_t tp = 1; tp <= all; tp *= 2) {
     for (std::int32_t pp = 1; tp * pp <= all; pp *= 2) {
@@ -43,9 +55,18 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain) {
     input.pipeline_parallel = plain.pp;
     input.data_parallel = plain.dp;
   }
+  const bool laid_out = plain.strategy == of_request;
+  strategies::Layout layout;
+  if (laid_out) {
+    take_decisions(*experiment.layout, input);
+    input.shares = strategies::ShareRule::equal;
+    layout = experiment.layout->layout;
+    for (strategies::LayoutStage& stage : layout.stages) stage.samples.clear();
+  }
   try {
     Plan plan = strategies::with_memory_options(
-        input, strategies::strategy(plain.strategy, "--strategy").plan(input));
+        input, laid_out ? strategies::plan_layout(input, layout)
+                        : strategies::strategy(plain.strategy, "--strategy").plan(input));
     strategies::check_zero_group(input, plan, "--zero-group");
     validate(plan, experiment.network, experiment.cluster, "nearest plan");
     return plan;
@@ -55,6 +76,9 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain) {
 }
 
 std::string options_of_plan(const Request& request, const PlainPlan& plain) {
+  if (plain.strategy == of_request) {
+    return fmt::format("--layout {} without its samples and shares", request.layout_file);
+  }
   std::string text = "--strategy " + plain.strategy;
   if (plain.tp > 0) text += fmt::format(" --tp {} --pp {} --dp {}", plain.tp, plain.pp, plain.dp);
   if (plain.strategy == "data" && request.shares != strategies::ShareRule::equal) {
@@ -65,10 +89,10 @@ std::string options_of_plan(const Request& request, const PlainPlan& plain) {
 
 }  // namespace
 
-std::optional<NearestPlan> nearest_plan(const Experiment& experiment,
+std::optional<NearestPlan> nearest_plan(const Experiment& experiment, const Plan& refused,
                                         const std::function<bool(const Plan&)>& accepts) {
   std::optional<NearestPlan> best;
-  for (const PlainPlan& plain : plain_plans(experiment)) {
+  for (const PlainPlan& plain : plain_plans(experiment, refused)) {
     const std::optional<Plan> plan = made(experiment, plain);
     if (!plan || !accepts(*plan)) continue;
     const RunResult result = run_plan(experiment, {*plan, {}, {}}).result;
