@@ -15,6 +15,7 @@
 #include "experiment/progress.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
+#include "report/result_table.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::app {
@@ -44,6 +45,7 @@ report::Document interrupted(const experiment::Experiment& experiment,
 
 Outcome run_compare(const experiment::Arguments& arguments) {
   experiment::Request request = experiment::make_request(arguments);
+  if (request.given.contains("--columns")) report::check_columns(request.columns);
   fit_measured_steps(request);
   const experiment::HardwareRequest hardware = experiment::hardware_request(request);
   const std::vector<const strategies::Strategy*> chosen = experiment::chosen_strategies(request);

@@ -79,7 +79,8 @@ struct Request : strategies::StrategyOptions {
   ValidationOptions validation;
   std::optional<std::int64_t> top;  ///< layers to list
   bool timings = true;
-  bool wide = false;  ///< all columns for people, too
+  bool wide = false;    ///< all columns for people, too
+  std::string columns;  ///< "strategy,step,MFU": those of the table, in this order
   // Not options:
   std::string plan_file;  ///< of --plan, if it is no trainer's, which becomes `layout_file`
   std::optional<Cluster> built_cluster;   ///< stands in for --cluster

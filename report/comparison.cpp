@@ -140,7 +140,8 @@ Document report_comparison(const experiment::Experiment& experiment,
   document.head = {question_line(experiment)};
   mark_rows(table, results);
   add_question(table, experiment);
-  document.tables = {std::move(table)};
+  const std::string& columns = experiment.request.columns;
+  document.tables = {columns.empty() ? std::move(table) : chosen_columns(table, columns)};
   if (auto jitter = jitter_table(experiment, results)) {
     document.tables.push_back(std::move(*jitter));
   }

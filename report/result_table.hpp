@@ -1,6 +1,7 @@
 // The table of simulate and compare: a row for each strategy.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "experiment/experiment.hpp"
@@ -14,7 +15,16 @@ namespace parsim::report {
 [[nodiscard]] Table result_table(const std::vector<experiment::RunResult>& results, bool whole,
                                  strategies::Objective objective = strategies::Objective::time);
 
+inline constexpr const char* question_keys[] = {"network", "cluster", "batch", "precision",
+                                                "optimizer"};
 /// Adds, for programs, what the rows answer, so that tables of several runs can be stacked.
 void add_question(Table& table, const experiment::Experiment& experiment);
+
+/// The columns that a list like "strategy,step,MFU" names, in its order, by titles without units or
+/// by keys; small and capital letters are the same. A name that is a title and the key of another
+/// column means the first to people and the second to programs. What no row has is "-".
+[[nodiscard]] Table chosen_columns(const Table& table, const std::string& list);
+/// Throws InputError for a name that no result_table() has, or one that comes twice.
+void check_columns(const std::string& list);
 
 }  // namespace parsim::report

@@ -109,6 +109,7 @@ def compare(
     no_what_if: bool | None = None,
     no_timings: bool | None = None,
     wide: bool | None = None,
+    columns: str | float | list[int] | list[str] | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,
     search_costs: Literal['own', 'paper', 'paper-total'] | None = None,
     degrees: Literal['dividing', 'any'] | None = None,

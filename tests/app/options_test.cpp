@@ -99,6 +99,7 @@ class Samples {
         {"--bucket", {"1MiB"}},
         {"--budget", {"7"}},
         {"--seed", {"3"}},
+        {"--columns", {"strategy,step"}},
         {"--zero-group", {"2", "--zero", "1"}},
         {"--recompute-every",
          {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},

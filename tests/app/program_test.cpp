@@ -163,6 +163,28 @@ TEST_CASE("program: the table of compare fits the terminal, --wide has the rest"
   CHECK(parsim_with(csv).out == parsim_with(with(csv, {"--wide"})).out);
 }
 
+TEST_CASE("program: --columns has the named columns in their order, for people and for programs") {
+  const Words question = with(compare_lenet, {"--strategy", "data", "--quiet"});
+  const auto first_line = [](const std::string& text, const char* begin) {
+    const std::size_t at = text.find(begin);
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const Words named = with(question, {"--columns", "MFU,Step,strategy,cp,fits,batch"});
+  const std::string line = first_line(parsim_with(named).out, "  MFU  ");
+  for (const char* part : {"  MFU ", " step [us]  strategy  cp  fits  batch"}) {
+    CHECK(line.find(part) != std::string::npos);
+  }
+  const std::string csv = parsim_with(with(named, {"--format", "csv"})).out;
+  CHECK(csv.starts_with("mfu,step_time_s,strategy,cp,fits,batch\n0."));  // a number, not "38 %"
+  CHECK(csv.find(",data,1,true,") != std::string::npos);
+  for (const auto& [list, found] : std::vector<std::pair<std::string, std::string>>{
+           {"strategy,stpe", "unknown column 'stpe'"}, {"step,step", "'step' given twice"}}) {
+    const auto refused = parsim_with(with(question, {"--columns", list}));
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.err.find("--columns: " + found) != std::string::npos);
+  }
+}
+
 TEST_CASE("program: a strategy without a plan is a row with its reason, behind the others") {
   const Words three = {"--batch", "64", "--micro-batches", "3"};
   const json comparison =
