@@ -20,6 +20,7 @@
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
 #include "lowering/lower.hpp"
+#include "report/chakra.hpp"
 #include "report/dot.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
@@ -162,6 +163,22 @@ void add_smpi(const sim::SmpiReplay& replay, const std::string& folder, NewFolde
   write("traces.txt", names);
 }
 
+/// "parsim.RANK.et" and the groups of ranks, as ASTRA-sim wants them.
+std::string add_chakra(const report::ChakraTraces& traces, const std::string& folder,
+                       NewFolders& folders, std::vector<FileContent>& files) {
+  folders.make(folder, "--chakra");
+  for (std::size_t r = 0; r < traces.ranks.size(); ++r) {
+    files.push_back(
+        {OutputFile(fmt::format("{}/parsim.{}.et", folder, r), "--chakra"), traces.ranks[r]});
+  }
+  files.push_back({OutputFile(folder + "/comm_group.json", "--chakra"), traces.groups});
+  return fmt::format(
+      "Chakra traces of {} written to {}: {} computations, {} sends, {} receives, {} parts of "
+      "collectives",
+      counted(std::ssize(traces.ranks), "rank"), shown_path(folder), traces.computes, traces.sends,
+      traces.receives, traces.collectives);
+}
+
 std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments) {
   const std::optional<std::string> name = arguments.text("--launch");
   if (!name) return std::nullopt;
@@ -233,8 +250,9 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   const experiment::Request request = experiment::make_request(arguments);
   const strategies::Strategy& strategy = only_strategy(request);
   report::PlanFiles files{arguments.text("-o").value_or(""), arguments.text("--dag").value_or(""),
-                          arguments.text("--smpi").value_or("")};
-  for (const std::string_view flag : {"-o", "--dag"}) {
+                          arguments.text("--smpi").value_or(""),
+                          arguments.text("--chakra").value_or("")};
+  for (const std::string_view flag : {"-o", "--dag", "--chakra"}) {
     if (arguments.text(flag) == "") {
       throw InputError(flag, "the name is empty", "accepted: the name of a file to write");
     }
@@ -257,6 +275,7 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     // Now, not after a long search; writing makes it again.
     NewFolders().make(files.smpi, "--smpi");
   }
+  if (arguments.has("--chakra")) NewFolders().make(files.chakra, "--chakra");
   const experiment::Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
   const ExecDag dag = dag_file || arguments.has("--smpi")
                           ? lowering::lower(experiment.network, experiment.cluster, planned.plan)
@@ -273,6 +292,11 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     files.smpi_ranks = replay.traces.size();
     files.smpi_hosts = replay.hosts;
     add_smpi(replay, files.smpi, folders, written);
+  }
+  if (arguments.has("--chakra")) {
+    const experiment::Run run = experiment::run_plan(experiment, planned);
+    files.chakra_text = add_chakra(report::chakra_traces(run.dag, experiment.cluster, run.timeline),
+                                   files.chakra, folders, written);
   }
   if (trainer) {
     const experiment::RunResult result = experiment::run_plan(experiment, planned).result;

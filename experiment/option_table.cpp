@@ -327,6 +327,8 @@ constexpr Option table[] = {
     {"--smpi", "DIR", output, "plan",
      "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
      "per rank; with --collectives ideal"},
+    {"--chakra", "DIR", output, "plan",
+     "write the simulated step to this folder as execution traces of MLCommons Chakra, one per rank"},
     {"--depth", "N", output, "show import",
      "of a network one row for each module: layers whose names have the same first N parts; of a "
      "trace modules to this level (default 2)"},

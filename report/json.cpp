@@ -131,7 +131,7 @@ struct PlanRow {
   strategies::Degrees degrees{};
   std::vector<StageRow> stages{};
   std::string plan_id{};
-  std::optional<std::string> plan_file{}, dag_file{}, smpi_folder{};
+  std::optional<std::string> plan_file{}, dag_file{}, smpi_folder{}, chakra_folder{};
   std::optional<LaunchRow> launch{};
   std::optional<Seconds> search_time{};
   std::vector<std::string> notes{}, warnings{};
@@ -147,6 +147,7 @@ void fields(auto& visit, json::Of<PlanRow> auto& row) {
   visit("plan_file", row.plan_file);
   visit("dag_file", row.dag_file);
   visit("smpi_folder", row.smpi_folder);
+  visit("chakra_folder", row.chakra_folder);
   visit("launch", row.launch, "null without --launch");
   visit("search_time_s", row.search_time, wall_clock_meaning);
   visit("notes", row.notes);
@@ -227,6 +228,7 @@ std::string plan_summary_json(const experiment::Experiment& experiment,
               name(files.plan),
               name(files.dag),
               name(files.smpi),
+              name(files.chakra),
               {},
               {},
               plan.notes,

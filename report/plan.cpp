@@ -44,6 +44,7 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
         counted(static_cast<std::int64_t>(files.smpi_ranks), "MPI rank"),
         counted(static_cast<std::int64_t>(files.smpi_hosts), "host"), files.smpi));
   }
+  if (!files.chakra.empty()) document.notes.push_back(files.chakra_text);
   if (files.launch) {
     const LaunchResult& launch = *files.launch;
     document.notes.push_back(

@@ -70,9 +70,13 @@ struct LaunchResult {
 struct PlanFiles {
   std::string plan, dag;
   std::string smpi;  ///< a folder
+  std::string chakra;  ///< a folder
   std::size_t smpi_ranks = 0, smpi_hosts = 0;
+  std::string chakra_text{};  ///< what is in it
   std::optional<LaunchResult> launch{};
-  [[nodiscard]] bool any() const { return !plan.empty() || !dag.empty() || !smpi.empty(); }
+  [[nodiscard]] bool any() const {
+    return !plan.empty() || !dag.empty() || !smpi.empty() || !chakra.empty();
+  }
 };
 /// The plan of a strategy, and the files it was written to. Without files the JSON is the plan
 /// itself, else a summary.

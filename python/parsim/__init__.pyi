@@ -251,6 +251,7 @@ def plan(
     dag: str | PathLike[str] | None = None,
     launch: Literal['megatron', 'flagscale', 'deepspeed', 'torchtitan', 'accelerate'] | None = None,
     smpi: str | PathLike[str] | None = None,
+    chakra: str | PathLike[str] | None = None,
     no_timings: bool | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,
     search_costs: Literal['own', 'paper', 'paper-total'] | None = None,
