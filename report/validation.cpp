@@ -218,14 +218,15 @@ std::vector<std::string> unresolved_lines(const std::vector<validation::Unresolv
 
 }  // namespace
 
-Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
+Table table_of_rows(const std::vector<validation::ValidationRow>& rows,
+                    const std::string& compared) {
   Table table;
-  table.title = "published and predicted";
+  table.title = compared + " and predicted";
   using R = validation::ValidationRow;
   add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
   add(table, rows, {"case", "case", false},
       [](const R& r) { return TableCell::word(r.claim.name); });
-  add(table, rows, {"published", "expected"}, [](const R& r) {
+  add(table, rows, {compared, "expected"}, [](const R& r) {
     return TableCell{three_digits(r.claim.expected), exact(r.claim.expected)};
   });
   add(table, rows, {"predicted", "predicted"}, [](const R& r) {
@@ -249,7 +250,8 @@ Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
 Document report_papers(const validation::Validation& validation, const InputsText& inputs) {
   Document document;
   document.head = {"claims of papers (tables as printed, figures digitised) and predictions"};
-  document.tables = {table_of_sets(validation.sets, false), table_of_rows(validation.rows)};
+  document.tables = {table_of_sets(validation.sets, false),
+                     table_of_rows(validation.rows, "published")};
   document.notes = {
       "error: (predicted − published) / published; mean, median and largest of its magnitude",
       "naive: devices x the rate of one device",
@@ -272,8 +274,8 @@ Document report_papers(const validation::Validation& validation, const InputsTex
 Document report_published(const validation::Validation& validation, const InputsText& inputs) {
   constexpr std::size_t shown = 10;
   Document document;
-  document.head = {"published measurements and predictions"};
-  Table worst = table_of_rows(worst_rows(validation.rows, shown));
+  document.head = {"measurements that others published, and predictions"};
+  Table worst = table_of_rows(worst_rows(validation.rows, shown), "measured");
   worst.title = "largest errors";
   document.tables = {table_of_sets(validation.sets, true)};
   const auto intervals = validation::interval_scores(validation.rows);
@@ -287,7 +289,7 @@ Document report_published(const validation::Validation& validation, const Inputs
       std::any_of(validation.sets.begin(), validation.sets.end(),
                   [](const validation::ValidationSet& set) { return !set.calibrated_by.empty(); });
   document.notes = {
-      "error: (predicted − published) / published; mean, median and largest of its magnitude",
+      "error: (predicted − measured) / measured; mean, median and largest of its magnitude",
       "naive: devices x the rate of one device; for single steps the FLOP/s of the calibrating "
       "row; "
       "for collectives latency and bandwidth of the links only",

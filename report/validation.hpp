@@ -41,7 +41,10 @@ struct MeasuredValidation {
 [[nodiscard]] std::string validation_schema();
 
 /// All rows, with the likely reason of each error.
-[[nodiscard]] Table table_of_rows(const std::vector<validation::ValidationRow>& rows);
+///
+/// compared   what the predictions are compared with: "measured", or "published" of papers' claims
+[[nodiscard]] Table table_of_rows(const std::vector<validation::ValidationRow>& rows,
+                                  const std::string& compared);
 
 /// Errors by set, then every claim of the papers.
 [[nodiscard]] Document report_papers(const validation::Validation& validation,

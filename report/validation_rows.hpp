@@ -63,6 +63,8 @@ void fields(auto& visit, json::Of<SetRow> auto& row) {
   visit("mean_error", error(row.set.mean_error));
   visit("median_error", error(row.set.median_error));
   visit("max_error", error(row.set.max_error));
+  visit("low_error", error(row.set.low_error), "5 % of the rows are off by no more");
+  visit("high_error", error(row.set.high_error), "95 % of the rows are off by no more");
   visit("baseline_mean_error", row.set.baseline_mean_error);
   visit("skill", row.set.skill(), Rule(any_number, "1 - mean_error / baseline_mean_error"));
   visit("spearman", row.set.spearman, any_number);

@@ -35,8 +35,16 @@ std::string set_and_line(const Claim& claim) {
   return line == claim.what.end() ? claim.set : claim.set + ":" + line->second;
 }
 
+/// The least of the values that so large a share of them does not exceed.
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double rank = std::ceil(share * static_cast<double>(values.size()));
+  return values[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+}
+
 ValidationSet summary_of(const std::string& name, const std::vector<ValidationRow>& all) {
-  ValidationSet set{name, 0, 0, 0, 0, std::nullopt, std::nullopt};
+  ValidationSet set;
+  set.name = name;
   std::vector<double> errors, expected, predicted;
   double baselines = 0;
   bool every_baseline = true;
@@ -65,6 +73,8 @@ ValidationSet summary_of(const std::string& name, const std::vector<ValidationRo
   set.mean_error = std::accumulate(errors.begin(), errors.end(), 0.0) / count;
   set.max_error = *std::max_element(errors.begin(), errors.end());
   set.median_error = median(errors);
+  set.low_error = quantile(errors, 0.05);
+  set.high_error = quantile(errors, 0.95);
   if (every_baseline) set.baseline_mean_error = baselines / count;
   set.spearman = spearman(expected, predicted);
   return set;

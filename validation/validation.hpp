@@ -92,6 +92,8 @@ struct ValidationSet {
   std::string name;
   std::size_t rows = 0;
   double mean_error = 0, median_error = 0, max_error = 0;
+  /// The 5 % and 95 % quantiles: nine of ten rows are off by as much as lies between.
+  double low_error = 0, high_error = 0;
   std::optional<double> baseline_mean_error;  ///< if every row has a baseline
   /// 1 - mean error / that of the baseline: 0 is as good as naive, below is worse.
   [[nodiscard]] std::optional<double> skill() const;

@@ -459,6 +459,19 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
     CHECK(count(page, errors[i].second) == (i < 10 ? 2 : 1));  // and among all rows
   }
   CHECK(count(worst, "<th>likely reason") == 1);
+  // The answer, errors with the interval of nine of ten rows, a large drawing, reasons, numbers;
+  // one word for what others measured.
+  const json& set = result["sets"][0];
+  CHECK(in_order(
+      page, {fmt::format("<p class=answer>Off by {:.1f}", 100 * set["mean_error"].get<double>()),
+             "<h2>Errors by set</h2>",
+             fmt::format("({:.1f} % to {:.1f} %), 12 rows", 100 * set["low_error"].get<double>(),
+                         100 * set["high_error"].get<double>()),
+             "class=whisker", "<h2>Predicted against measured</h2>", "x: measured, y: predicted",
+             "<h2>Rows with their likely reasons</h2>", "<caption>largest errors",
+             "<h2>All numbers</h2>", "<caption>errors by set"}));
+  CHECK(page.find("xpected") == std::string::npos);
+  CHECK(page.find(">published<") == std::string::npos);
 }
 
 TEST_CASE("page: a validation is drawn row by row, with hostile names of cases") {

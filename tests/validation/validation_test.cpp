@@ -74,6 +74,8 @@ TEST_CASE("validation: errors of a set by hand") {
   CHECK(set.mean_error == doctest::Approx((0.05 + 0.3 + 0.3) / 3));
   CHECK(set.median_error == doctest::Approx(0.3));
   CHECK(set.max_error == doctest::Approx(0.3));
+  CHECK(set.low_error == doctest::Approx(0.05));  // of three: the first and the last
+  CHECK(set.high_error == doctest::Approx(0.3));
   CHECK(set.baseline_mean_error == 0.0);
   CHECK(set.spearman == doctest::Approx(1));
   REQUIRE(validation.unresolved.size() == 1);
