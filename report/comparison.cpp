@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "experiment/what_would_fit.hpp"
 #include "report/context.hpp"
 #include "report/result_table.hpp"
 #include "report/runs.hpp"
@@ -150,6 +151,12 @@ Document report_comparison(const experiment::Experiment& experiment,
   const auto note = [&](std::string line) {
     if (!line.empty()) document.notes.push_back(std::move(line));
   };
+  const auto does_not_fit = [](R r) {
+    return r.strategy == "data" && r.error.empty() && !r.fits();
+  };
+  if (advice.empty() && std::any_of(results.begin(), results.end(), does_not_fit)) {
+    note(experiment::what_would_fit(experiment));
+  }
   note(equal_plans(results));
   note(launch_line(results));
   for (R result : results) {

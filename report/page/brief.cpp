@@ -168,7 +168,8 @@ std::string how_surely(const Page& page, Result best) {
       const bool again = plan->step_time == last->step_time && plan->parts == last->parts;
       last = plan;
       if (again || chance < 0.05) continue;
-      rivals.push_back(fmt::format("{} ({:.0f} %)", plan->strategy, 100 * chance));
+      rivals.push_back(
+          fmt::format("{}{} ({:.0f} %)", plan->strategy, same_stages(best, *plan), 100 * chance));
     }
     out += rivals.empty() ? ". " : fmt::format("; it may also be {}. ", join(rivals, " or "));
   }
