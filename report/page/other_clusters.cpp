@@ -96,25 +96,31 @@ std::string machines_answer(const Page& page) {
 
 std::string other_clusters_of(const Page& page) {
   if (page.what_ifs.rows.empty()) return {};
+  const auto here = page.sections.front().result.cost_per_million_samples();
   std::string out =
       "<h4>If the cluster were different</h4>\n<table><thead><tr><th>change<th class=n>step"
-      "<th class=n>difference<th>plan<tbody>\n";
+      "<th class=n>difference" +
+      std::string(here ? "<th class=n>cost/M samples" : "") + "<th>plan<tbody>\n";
   for (const WhatIf& row : page.what_ifs.rows) {
     out += "<tr><td>" + html(row.change);
+    const auto cost = row.result ? row.result->cost_per_million_samples() : std::nullopt;
+    const std::string price =
+        here ? "<td class=n>" + (cost && !row.unused ? three_digits(*cost) : std::string("-")) : "";
     if (row.result && !row.unused) {
-      out += fmt::format("<td class=n>{}<td class=n>{}<td>{}\n", to_text(row.result->step_time),
-                         gain_of(step_here(page), row.result->step_time),
+      out += fmt::format("<td class=n>{}<td class=n>{}{}<td>{}\n", to_text(row.result->step_time),
+                         gain_of(step_here(page), row.result->step_time), price,
                          html(strategies::short_text(row.result->degrees)));
     } else {
-      out += fmt::format("<td class=n>-<td class=n>-<td>{}\n", html(step_text(page, row)));
+      out += fmt::format("<td class=n>-<td class=n>-{}<td>{}\n", price, html(step_text(page, row)));
     }
   }
   // `best` searches other plans, too.
   return out +
          fmt::format(
              "</table>\n<p class=key>Planned anew by the strategy {}, whose plan for the cluster "
-             "as it is takes {}, and simulated. The batch stays{}.</p>\n",
+             "as it is takes {}{}, and simulated. The batch stays{}.</p>\n",
              html_name(page.what_ifs.strategy), to_text(page.what_ifs.step),
+             here ? fmt::format(" (the plan above costs {})", three_digits(*here)) : "",
              page.what_ifs.strategy == "best"
                  ? ""
                  : "; 'best', which searches longer, may find faster plans");

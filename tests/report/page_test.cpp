@@ -277,7 +277,9 @@ TEST_CASE("page: prices make a chart of cost over step time") {
               .exit_code == 0);
   const std::string page = testing::read_text(path);
   check_balanced(page);
-  CHECK(in_order(page, {"<h2>What it costs</h2>", "class=plot", "per million samples"}));
+  CHECK(in_order(page, {"<h4>If the cluster were different", "cost/M samples",
+                        "without the 1 x p100", "(the plan above costs ", "<h2>What it costs</h2>",
+                        "class=plot", "per million samples"}));
   CHECK(count(page, "<circle") >= 1);
 }
 
