@@ -97,22 +97,26 @@ std::string machines_answer(const Page& page) {
 std::string other_clusters_of(const Page& page) {
   if (page.what_ifs.rows.empty()) return {};
   const auto here = page.sections.front().result.cost_per_million_samples();
-  std::string out =
-      "<h4>If the cluster were different</h4>\n<table><thead><tr><th>change<th class=n>step"
-      "<th class=n>difference" +
-      std::string(here ? "<th class=n>cost/M samples" : "") + "<th>plan<tbody>\n";
+  std::string out = fmt::format(
+      "<h4>If the cluster were different</h4>\n<table><thead><tr><th>change, and the plan then<th "
+      "class=n>step<th class=n>difference{}<tbody>\n",
+      here ? "<th class=n>cost/M samples" : "");
   for (const WhatIf& row : page.what_ifs.rows) {
-    out += "<tr><td>" + html(row.change);
-    const auto cost = row.result ? row.result->cost_per_million_samples() : std::nullopt;
-    const std::string price =
-        here ? "<td class=n>" + (cost && !row.unused ? three_digits(*cost) : std::string("-")) : "";
-    if (row.result && !row.unused) {
-      out += fmt::format("<td class=n>{}<td class=n>{}{}<td>{}\n", to_text(row.result->step_time),
-                         gain_of(step_here(page), row.result->step_time), price,
-                         html(strategies::short_text(row.result->degrees)));
-    } else {
-      out += fmt::format("<td class=n>-<td class=n>-{}<td>{}\n", price, html(step_text(page, row)));
+    const experiment::RunResult* const result = row.result && !row.unused ? &*row.result : nullptr;
+    out += fmt::format(
+        "<tr><td>{}<br><span class=soft>{}</span>", html(row.change),
+        html(result != nullptr ? strategies::short_text(result->degrees) : step_text(page, row)));
+    std::vector<std::string> numbers(2, "-");
+    if (result != nullptr) {
+      numbers = {to_text(result->step_time), gain_of(step_here(page), result->step_time)};
     }
+    if (here) {
+      const auto cost =
+          result != nullptr ? result->cost_per_million_samples() : std::optional<double>{};
+      numbers.push_back(cost ? three_digits(*cost) : "-");
+    }
+    for (const std::string& number : numbers) out += "<td class=n>" + number;
+    out += "\n";
   }
   // `best` searches other plans, too.
   return out +
