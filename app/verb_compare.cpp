@@ -69,7 +69,10 @@ Outcome run_compare(const experiment::Arguments& arguments) {
     if (candidate.error.empty()) {
       progress.warn(
           experiment::warning_of_many_messages(experiment.network, candidate.planned.plan));
-      experiment::Run done = experiment::run_plan(experiment, candidate.planned);
+      experiment::Run done =
+          experiment::run_plan(experiment, candidate.planned,
+                               report || request.hardware ? experiment::Operations::all
+                                                          : experiment::Operations::folded);
       results.push_back(done.result);
       results.back().trainers =
           report::trainer_words(experiment.network, experiment.cluster, candidate.planned.plan);

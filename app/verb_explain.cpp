@@ -362,7 +362,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   }
   const std::optional<Seconds> on_faster_links = experiment::step_on_faster_links(experiment, run);
   // A step that they slow down says so already.
-  if (on_faster_links && experiment::links_anomaly(experiment, run).empty()) {
+  if (on_faster_links && experiment::links_anomaly(experiment, run, planned.plan).empty()) {
     document.notes.push_back(experiment::faster_links_text(run.result.step_time, *on_faster_links));
   }
   document.csv_table = 2;

@@ -95,7 +95,9 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   }
   const experiment::Experiment experiment(request);
   const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
-  experiment::Run run = experiment::run_plan(experiment, planned);
+  const bool whole = trace || report || request.hardware;
+  experiment::Run run = experiment::run_plan(
+      experiment, planned, whole ? experiment::Operations::all : experiment::Operations::folded);
   run.result.trainers = report::trainer_words(experiment.network, experiment.cluster, planned.plan);
   experiment::check_algorithm_used(experiment.request, {&run.result, 1});
   experiment::bound_steps(experiment, {&run.result, 1});
@@ -299,7 +301,8 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                                    files.chakra, folders, written);
   }
   if (trainer) {
-    const experiment::RunResult result = experiment::run_plan(experiment, planned).result;
+    const experiment::RunResult result =
+        experiment::run_plan(experiment, planned, experiment::Operations::folded).result;
     files.launch = {*trainer, *arguments.text("-o"),
                     launch_or_nearest(*trainer, experiment, planned.plan, result.step_time),
                     result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};

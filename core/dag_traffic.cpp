@@ -47,40 +47,46 @@ Bytes bytes_received(const ExecDag& dag, OpId id) {
 
 Bytes bytes_moved(const ExecDag& dag) {
   Bytes sum;
-  for (std::size_t i = 0; i < dag.size(); ++i) sum += bytes_received(dag, OpId{i});
+  for (std::size_t i = 0; i < dag.size(); ++i)
+    sum += dag.count(OpId{i}) * bytes_received(dag, OpId{i});
   return sum;
 }
 
+namespace {
+
+std::int64_t messages(const ExecDag& dag, OpId id) {
+  if (dag.kind(id) == OpKind::transfer) return 1;
+  if (dag.kind(id) != OpKind::collective) return 0;
+  const std::int64_t n = members(dag, id);
+  switch (static_cast<CollectiveKind>(dag.record(id).sub)) {
+    case CollectiveKind::all_reduce:
+      return 2 * n * (n - 1);
+    case CollectiveKind::broadcast:
+      return n - 1;
+    case CollectiveKind::all_to_all: {
+      std::int64_t sum = 0;
+      const Shares& shares = dag.shares(id);
+      for (std::size_t a = 0; a < shares.needs.size(); ++a) {
+        for (std::size_t b = 0; b < shares.regions.size(); ++b) {
+          if (a != b &&
+              !intersect(dag.region(shares.needs[a]), dag.region(shares.regions[b])).empty())
+            ++sum;
+        }
+      }
+      return sum;
+    }
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+      break;
+  }
+  return n * (n - 1);
+}
+
+}  // namespace
+
 std::int64_t messages(const ExecDag& dag) {
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const OpId id{i};
-    if (dag.kind(id) == OpKind::transfer) ++sum;
-    if (dag.kind(id) != OpKind::collective) continue;
-    const std::int64_t n = members(dag, id);
-    switch (static_cast<CollectiveKind>(dag.record(id).sub)) {
-      case CollectiveKind::all_reduce:
-        sum += 2 * n * (n - 1);
-        break;
-      case CollectiveKind::broadcast:
-        sum += n - 1;
-        break;
-      case CollectiveKind::all_to_all: {
-        const Shares& shares = dag.shares(id);
-        for (std::size_t a = 0; a < shares.needs.size(); ++a) {
-          for (std::size_t b = 0; b < shares.regions.size(); ++b) {
-            if (a != b &&
-                !intersect(dag.region(shares.needs[a]), dag.region(shares.regions[b])).empty())
-              ++sum;
-          }
-        }
-        break;
-      }
-      case CollectiveKind::all_gather:
-      case CollectiveKind::reduce_scatter:
-        sum += n * (n - 1);
-    }
-  }
+  for (std::size_t i = 0; i < dag.size(); ++i) sum += dag.count(OpId{i}) * messages(dag, OpId{i});
   return sum;
 }
 

@@ -314,6 +314,13 @@ ExecDag ExecDag::from_tables(Tables tables) {
   return dag;
 }
 
+std::int64_t ExecDag::count(OpId id) const {
+  if (units == nullptr) return 1;
+  const bool of_all =
+      kind(id) == OpKind::collective && units->beyond_first(group(GroupId{record(id).device}));
+  return of_all ? 1 : static_cast<std::int64_t>(units->count());
+}
+
 bool operator==(const ExecDag& a, const ExecDag& b) {
   return a.network == b.network && a.batch == b.batch && a.precision == b.precision &&
          a.reduce_precision == b.reduce_precision && a.optimizer == b.optimizer &&

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/alike_units.hpp"
 #include "core/ids.hpp"
 #include "core/network.hpp"
 #include "core/op.hpp"
@@ -54,6 +56,9 @@ class ExecDag {
   Precision reduce_precision = Precision::fp32;  ///< of weight gradients
   Optimizer optimizer = Optimizer::momentum;
   std::string strategy, cluster;
+  /// Of a folded DAG: the operations are those of the first unit, and the sums of gradients those
+  /// of all. Null: of all devices. It never leaves the process: files and hardware get a whole DAG.
+  std::shared_ptr<const AlikeUnits> units{};
 
   // Interned tables: the id of an equal entry if there is one (for works: among the last ones).
   RegionId intern(const Region& region);
@@ -86,6 +91,8 @@ class ExecDag {
   [[nodiscard]] std::span<const OpId> predecessors(OpId id) const;
   /// Bytes as explained at Collective and OpRecord::payload.
   [[nodiscard]] Bytes payload(OpId id) const { return {records_[id.index()].payload}; }
+  /// Equal operations that this one stands for: 1, or in a folded DAG one in each unit.
+  [[nodiscard]] std::int64_t count(OpId id) const;
   /// Of what a transfer or collective reads.
   [[nodiscard]] Role role(OpId id) const {
     return slices_[static_cast<std::size_t>(records_[id.index()].what)].role;

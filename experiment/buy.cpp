@@ -294,7 +294,7 @@ class Buyer {
     if (request_.poll) request_.poll();
     const std::unique_ptr<Experiment> experiment = experiment_of(entry.row.purchase);
     BuyRow& row = entry.row;
-    row.run = run_plan(*experiment, {*entry.plan, {}, {}}).result;
+    row.run = run_plan(*experiment, {*entry.plan, {}, {}}, Operations::folded).result;
     spreads_ = &experiment->spreads();
     entry.step = row.run.step_time.count();
     row.time = Seconds{steps_ * entry.step};

@@ -125,7 +125,7 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
     const OpRecord& record = dag.record(id);
     if (dag.kind(id) == OpKind::transfer) {
       // A co-located server: the bytes are counted as moved but cross no link.
-      if (record.device == record.to) bounds.kept += bytes_received(dag, id);
+      if (record.device == record.to) bounds.kept += dag.count(id) * bytes_received(dag, id);
     } else if (dag.kind(id) != OpKind::collective) {
       work[static_cast<std::size_t>(record.device)] += times[i];
     }

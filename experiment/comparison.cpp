@@ -112,8 +112,9 @@ std::vector<RunResult> compare(const Experiment& experiment) {
   std::vector<RunResult> results;
   for (const Candidate& candidate :
        plan_all(experiment, chosen_strategies(experiment.request), true)) {
-    results.push_back(candidate.error.empty() ? run_plan(experiment, candidate.planned).result
-                                              : refused(candidate));
+    results.push_back(candidate.error.empty()
+                          ? run_plan(experiment, candidate.planned, Operations::folded).result
+                          : refused(candidate));
     results.back().strategy = candidate.strategy->name;
   }
   check_algorithm_used(experiment.request, results);

@@ -3,14 +3,24 @@
 #include <fmt/format.h>
 
 #include "core/timeline.hpp"
+#include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim::experiment {
 
-Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster, const CostModel& cost,
-                             const sim::SimOptions& options) {
+namespace {
+
+Cluster with_faster_links(const Cluster& cluster) {
   Cluster faster = cluster;
   for (Link& link : faster.links) link.rate = 2.0 * link.rate;
+  return faster;
+}
+
+}  // namespace
+
+Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster, const CostModel& cost,
+                             const sim::SimOptions& options) {
+  const Cluster faster = with_faster_links(cluster);
   return makespan(sim::make_simulator(faster, cost, options)->run(dag));
 }
 
@@ -20,7 +30,7 @@ std::optional<Seconds> step_on_faster_links(const Experiment& experiment, const 
                               experiment.step_options());
 }
 
-std::string links_anomaly(const Experiment& experiment, const Run& run) {
+std::string links_anomaly(const Experiment& experiment, const Run& run, const Plan& plan) {
   constexpr std::int64_t most_operations = 300'000, most_simulated = 100'000;
   const sim::SimOptions asked = experiment.step_options();
   if (run.result.operations > most_operations || run.result.simulated_operations > most_simulated ||
@@ -30,8 +40,13 @@ std::string links_anomaly(const Experiment& experiment, const Run& run) {
   }
   sim::SimOptions options = asked;
   options.engine = sim::Engine::fast;  // equal to SimGrid up to 1e-6
-  const Seconds faster =
-      step_on_faster_links(run.dag, experiment.cluster, experiment.step_cost(), options);
+  const Cluster cluster = with_faster_links(experiment.cluster);
+  const auto simulator = sim::make_simulator(cluster, experiment.step_cost(), options);
+  std::optional<Timeline> timeline =
+      run.dag.units == nullptr ? simulator->run(run.dag) : simulator->run_folded(run.dag);
+  if (!timeline)
+    timeline = simulator->run(lowering::lower(experiment.network, experiment.cluster, plan));
+  const Seconds faster = makespan(*timeline);
   constexpr double worth_telling = 1e-3;
   const bool slower = faster > (1 + worth_telling) * run.result.step_time;
   return slower ? faster_links_text(run.result.step_time, faster) : std::string();

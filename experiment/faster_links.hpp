@@ -25,6 +25,7 @@ namespace parsim::experiment {
 
 /// The same line if faster links slow the run down; "" if they do not, or if the run has so many
 /// operations that asking costs more than a tenth of a second.
-[[nodiscard]] std::string links_anomaly(const Experiment& experiment, const Run& run);
+[[nodiscard]] std::string links_anomaly(const Experiment& experiment, const Run& run,
+                                        const Plan& plan);
 
 }  // namespace parsim::experiment

@@ -95,7 +95,7 @@ std::optional<NearestPlan> nearest_plan(const Experiment& experiment, const Plan
   for (const PlainPlan& plain : plain_plans(experiment, refused)) {
     const std::optional<Plan> plan = made(experiment, plain);
     if (!plan || !accepts(*plan)) continue;
-    const RunResult result = run_plan(experiment, {*plan, {}, {}}).result;
+    const RunResult result = run_plan(experiment, {*plan, {}, {}}, Operations::folded).result;
     if (!result.fits() || (best && best->step <= result.step_time)) continue;
     best = NearestPlan{options_of_plan(experiment.request, plain), result.step_time};
   }

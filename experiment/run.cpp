@@ -55,7 +55,7 @@ std::array<double, origins.size()> cost_shares(const Durations& durations, const
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpKind kind = dag.kind(OpId{i});
     if (kind == OpKind::transfer || kind == OpKind::collective) continue;
-    const double time = durations.times[i].count();
+    const double time = static_cast<double>(dag.count(OpId{i})) * durations.times[i].count();
     shares[static_cast<std::size_t>(durations.origins[i])] += time;
     total += time;
   }
@@ -156,7 +156,8 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   sim::SimOptions searching = experiment.request.sim;
   searching.engine = sim::Engine::fast;
   const auto simulator = sim::make_simulator(experiment.cluster, *experiment.cost, searching);
-  const auto simulate = strategies::simulation(experiment.network, experiment.cluster, *simulator);
+  const auto simulate =
+      strategies::simulation(experiment.network, experiment.cluster, *experiment.cost, *simulator);
   Seconds simulating{};
   strategies::StrategyInput input = experiment.strategy_input();
   input.simulate = [&](const Plan& plan) {
@@ -168,7 +169,9 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   };
   if (input.objective != strategies::Objective::time) {
     input.upkeep = [&](const Plan& plan, Seconds step) {
-      const ExecDag dag = lowering::lower(experiment.network, experiment.cluster, plan);
+      const ExecDag dag =
+          lowering::lower_folded(experiment.network, experiment.cluster, *experiment.cost, plan)
+              .dag;
       return goal_of(input.objective, step,
                      step_upkeep(experiment.cluster,
                                  kernel_times(dag, experiment.cluster, *experiment.cost), step));
@@ -202,16 +205,42 @@ Planned make_plan(const Experiment& experiment, const strategies::Strategy& stra
   return Planner(experiment).plan(strategy, progress);
 }
 
-Run run_plan(const Experiment& experiment, const Planned& planned) {
-  const Clock::time_point start = Clock::now();
-  const Plan& plan = planned.plan;
-  Run run;
+namespace {
+
+/// Lowers and simulates; returns the memory that the plan needs.
+std::vector<lowering::MemoryUse> simulate(const Experiment& experiment, const Plan& plan,
+                                          Operations wanted, Run& run) {
+  const CostModel& cost = experiment.step_cost();
+  const auto simulator = sim::make_simulator(experiment.cluster, cost, experiment.step_options());
+  if (wanted == Operations::folded && experiment.request.jitter <= 0) {
+    lowering::PlanRun folded =
+        lowering::run_folded(experiment.network, experiment.cluster, cost, plan, *simulator);
+    run.dag = std::move(folded.lowered.dag);
+    run.timeline = std::move(folded.timeline);
+    return std::move(folded.lowered.memory);
+  }
   lowering::Lowered lowered =
       lowering::lower_with_memory(experiment.network, experiment.cluster, plan);
+  run.timeline = simulator->run(lowered.dag);
   run.dag = std::move(lowered.dag);
+  return std::move(lowered.memory);
+}
+
+std::int64_t operations(const ExecDag& dag) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) sum += dag.count(OpId{i});
+  return sum;
+}
+
+}  // namespace
+
+Run run_plan(const Experiment& experiment, const Planned& planned, Operations wanted) {
+  const Clock::time_point start = Clock::now();
+  const Plan& plan = planned.plan;
   const CostModel& cost = experiment.step_cost();
   const sim::SimOptions options = experiment.step_options();
-  run.timeline = sim::make_simulator(experiment.cluster, cost, options)->run(run.dag);
+  Run run;
+  const std::vector<lowering::MemoryUse> memory = simulate(experiment, plan, wanted, run);
   if (run.timeline.hop_bytes.empty() && !options.slowdowns.links.empty()) {
     throw InputError("--straggler", "a link, but measured messages have times of their own",
                      "accepted: a device, or without measured messages");
@@ -229,13 +258,14 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   result.flops = step_flops(run.dag, experiment.cluster);
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);
-  result.operations = static_cast<std::int64_t>(run.dag.size());
+  result.operations = operations(run.dag);
   if (options.fidelity != sim::Fidelity::analytic) {
     const bool fast = options.engine == sim::Engine::fast || run.timeline.chose_fast_engine;
     result.engine = fast ? sim::Engine::fast : sim::Engine::simgrid;
   }
-  result.simulated_operations = result.operations - run.timeline.merged_operations;
-  result.devices = device_results(experiment, lowered.memory, run);
+  result.simulated_operations =
+      static_cast<std::int64_t>(run.dag.size()) - run.timeline.merged_operations;
+  result.devices = device_results(experiment, memory, run);
   result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time);
   if (const FailureOptions& failures = experiment.request.failures; !failures.write.empty()) {
     result.goodput = goodput_of(
@@ -264,7 +294,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
        strategies::memory_option_notes(experiment.network, experiment.cluster, plan)) {
     result.notes.push_back(std::move(note));
   }
-  if (const std::string anomaly = links_anomaly(experiment, run); !anomaly.empty()) {
+  if (const std::string anomaly = links_anomaly(experiment, run, plan); !anomaly.empty()) {
     result.notes.push_back(anomaly);
   }
   if (has_server(plan) && result.messages > 0) {

@@ -130,9 +130,16 @@ class Planner {
 [[nodiscard]] Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
                                 Progress* progress = nullptr);
 
+/// Which operations a run has.
+///   all     of every device: for traces, files and hardware
+///   folded  of one of several equal replicas, where the plan has some and the simulator finds that
+///           they stay equal: the result is the same for a fraction of the time and memory
+enum class Operations : std::uint8_t { all, folded };
+
 /// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
 /// that cannot be.
-[[nodiscard]] Run run_plan(const Experiment& experiment, const Planned& planned);
+[[nodiscard]] Run run_plan(const Experiment& experiment, const Planned& planned,
+                           Operations wanted = Operations::all);
 
 /// Tells rows whose plan equals that of an earlier row.
 void find_equal_plans(std::vector<RunResult>& results);

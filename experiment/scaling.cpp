@@ -48,7 +48,8 @@ Scaling scale(const Experiment& experiment,
       progress.next(fmt::format("{} on {}", strategy->name, count));
       ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}};
       try {
-        const RunResult result = run_plan(smaller, planner.plan(*strategy, &progress)).result;
+        const RunResult result =
+            run_plan(smaller, planner.plan(*strategy, &progress), Operations::folded).result;
         point.samples_per_second = result.samples_per_second;
         point.fits = result.fits();
       } catch (const InputError&) {  // no plan for so few GPUs

@@ -94,9 +94,10 @@ StepFlops step_flops(const ExecDag& dag, const Cluster& cluster) {
     if (of_work.size() <= work.index()) of_work.resize(work.index() + 1);
     std::optional<double>& known = of_work[work.index()];
     if (!known) known = counted_flops(dag.network, dag.work(work).layer, dag.part(work));
-    flops.recomputed.value += *known;
+    flops.recomputed.value += static_cast<double>(dag.count(OpId{i})) * *known;
   }
-  const std::vector<bool> computes = computing(dag, cluster.devices.size());
+  std::vector<bool> computes = computing(dag, cluster.devices.size());
+  if (dag.units != nullptr) dag.units->copy_to_all(computes);
   for (std::size_t d = 0; d < computes.size(); ++d) {
     if (computes[d]) flops.peak.value += cluster.model(DeviceId{d}).peak_at(dag.precision).value;
   }

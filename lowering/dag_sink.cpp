@@ -277,21 +277,21 @@ void DagSink::drop_gradients(std::size_t s, DeviceId device, After& after) {
 
 OpId DagSink::gather_weights(std::size_t s, std::size_t zero_group, After& after) {
   const Slice weight = of_bucket(s, Role::weight);
-  const GroupId members = dag_.intern(group(s).zero_groups[zero_group]);
+  const GroupId members = dag_.intern(parts_->sums[s]->zero_group(zero_group));
   return dag_.add(Collective{CollectiveKind::all_gather, members, weight, weight}, shares_[s],
                   Stream::gradient, once(after));
 }
 
 OpId DagSink::sum(std::size_t s, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  return dag_.add(
-      Collective{CollectiveKind::all_reduce, dag_.intern(group(s).devices), gradient, gradient}, {},
-      Stream::gradient, once(after));
+  return dag_.add(Collective{CollectiveKind::all_reduce,
+                             dag_.intern(parts_->sums[s]->whole().devices), gradient, gradient},
+                  {}, Stream::gradient, once(after));
 }
 
 OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_shares, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  const GroupId members = dag_.intern(group(s).zero_groups[zero_group]);
+  const GroupId members = dag_.intern(parts_->sums[s]->zero_group(zero_group));
   return dag_.add(Collective{CollectiveKind::reduce_scatter, members, gradient,
                              adds_shares ? sum_so_far(gradient) : gradient},
                   shares_[s], Stream::gradient, once(after));
@@ -300,9 +300,9 @@ OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_share
 OpId DagSink::sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, After& after) {
   Slice share{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
   if (adds_shares) share = sum_so_far(share);
-  return dag_.add(
-      Collective{CollectiveKind::all_reduce, dag_.intern(group(s).holders_of(rank)), share, share},
-      {}, Stream::replicas, once(after));
+  return dag_.add(Collective{CollectiveKind::all_reduce,
+                             dag_.intern(parts_->sums[s]->whole().holders_of(rank)), share, share},
+                  {}, Stream::replicas, once(after));
 }
 
 OpId DagSink::send_sum(std::size_t s, std::size_t mirror, After& after) {

@@ -1,8 +1,8 @@
 // The fragments that sum: partial results of a layer, and gradients of parameters.
 #include <algorithm>
 
-#include "lowering/alike_units.hpp"
 #include "lowering/fragments.hpp"
+#include "lowering/unit_finder.hpp"
 
 namespace parsim::lowering {
 
@@ -123,7 +123,10 @@ std::optional<std::vector<SumFragment>> Fragments::make_sums(
            units)) {
     SumFragment& sum = all.emplace_back();
     const SyncGroup whole = group;
-    if (units != nullptr && !reduce(group, *units)) return std::nullopt;
+    if (units != nullptr) {
+      if (!reduce(group, *units)) return std::nullopt;
+      sum.of_all_units = whole;
+    }
     sum.holders = group.devices;
     sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
     for (const DeviceId mirror : group.mirrors) {
@@ -176,7 +179,7 @@ bool Fragments::price(SumFragment& sum, const SyncGroup& whole, const AlikeUnits
   bool alike = true;
   const auto ring = [&](CollectiveKind kind, const std::vector<DeviceId>& members, Bytes payload) {
     PricedCommunication price = communications.ring(kind, members, payload);
-    if (units != nullptr) alike = units->reduce(price) && alike;
+    if (units != nullptr) alike = reduce(*units, price) && alike;
     return price;
   };
   const bool sharded = group.zero_stage > 0;

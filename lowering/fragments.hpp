@@ -113,6 +113,7 @@ struct FanOut {
 /// Gradients that are summed together. Holders are the group's devices, then its mirrors.
 struct SumFragment {
   SyncGroup group;
+  std::optional<SyncGroup> of_all_units;  ///< if `group` is a part of it, of one unit
   std::vector<DeviceId> holders;
   /// The kernels that a holder waits for.
   struct AwaitedKernel {
@@ -129,6 +130,12 @@ struct SumFragment {
   std::vector<PricedCommunication> pushes, pulls;  ///< with a server: by device; by holder
   std::vector<double> updates;                     ///< by holder, or of the server alone
   std::vector<double> copies;                      ///< by device: of its share of the sum
+
+  [[nodiscard]] const SyncGroup& whole() const { return of_all_units ? *of_all_units : group; }
+  /// The devices of a ZeRO group: within one unit, or of all of them.
+  [[nodiscard]] const std::vector<DeviceId>& zero_group(std::size_t number) const {
+    return (group.summed_twice ? group : whole()).zero_groups[number];
+  }
 };
 
 /// Facts about the network alone.

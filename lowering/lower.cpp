@@ -10,8 +10,8 @@ namespace parsim::lowering {
 
 namespace {
 
-/// `memory`: null if it is not asked for.
-ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan,
+/// `finder`: null if operations of all devices are wanted; `memory`: null if it is not asked for.
+ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan, UnitFinder* finder,
               std::vector<MemoryUse>* memory) {
   validate(plan, network, cluster, fmt::format("plan of strategy '{}'", plan.strategy));
   ExecDag dag(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision);
@@ -19,9 +19,11 @@ ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan,
   dag.cluster = plan.cluster;
   DagSink sink(dag);
   FragmentStore store(network, cluster, nullptr);
-  Walk<DagSink> walk(store, sink);
+  Walk<DagSink> walk(store, sink, finder);
   walk.parts().find_layers(plan);
   walk.run();
+  if (const AlikeUnits* units = walk.parts().units)
+    dag.units = std::make_shared<const AlikeUnits>(*units);
   if (memory != nullptr) *memory = memory_use(walk.parts());
   return dag;
 }
@@ -29,13 +31,35 @@ ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan,
 }  // namespace
 
 ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan) {
-  return lower(network, cluster, plan, nullptr);
+  return lower(network, cluster, plan, nullptr, nullptr);
 }
 
 Lowered lower_with_memory(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::vector<MemoryUse> memory;
-  ExecDag dag = lower(network, cluster, plan, &memory);
+  ExecDag dag = lower(network, cluster, plan, nullptr, &memory);
   return {std::move(dag), std::move(memory)};
+}
+
+Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
+                     const Plan& plan) {
+  UnitFinder finder(cluster, &cost);
+  std::vector<MemoryUse> memory;
+  ExecDag dag = lower(network, cluster, plan, &finder, &memory);
+  return {std::move(dag), std::move(memory)};
+}
+
+PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
+                   const Plan& plan, Executor& engine) {
+  PlanRun run{lower_folded(network, cluster, cost, plan), {}};
+  if (run.lowered.dag.units != nullptr) {
+    if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag)) {
+      run.timeline = *std::move(timeline);
+      return run;
+    }
+    run.lowered.dag = lower(network, cluster, plan);
+  }
+  run.timeline = engine.run(run.lowered.dag);
+  return run;
 }
 
 }  // namespace parsim::lowering

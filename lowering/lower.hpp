@@ -4,7 +4,9 @@
 
 #include <vector>
 
+#include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
+#include "core/executor.hpp"
 #include "core/plan.hpp"
 #include "lowering/memory.hpp"
 
@@ -22,5 +24,19 @@ struct Lowered {
 };
 [[nodiscard]] Lowered lower_with_memory(const Network& network, const Cluster& cluster,
                                         const Plan& plan);
+
+/// The same with the operations of one of several equal replicas (ExecDag::units), if the plan has
+/// some; else of all devices. `cost` says which devices are alike. For engines that can run it
+/// (Executor::run_folded).
+[[nodiscard]] Lowered lower_folded(const Network& network, const Cluster& cluster,
+                                   const CostModel& cost, const Plan& plan);
+
+/// A plan's step on an engine: folded, if the engine can run that; else of all devices.
+struct PlanRun {
+  Lowered lowered;
+  Timeline timeline;
+};
+[[nodiscard]] PlanRun run_folded(const Network& network, const Cluster& cluster,
+                                 const CostModel& cost, const Plan& plan, Executor& engine);
 
 }  // namespace parsim::lowering

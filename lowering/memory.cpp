@@ -352,11 +352,7 @@ std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster
 
 std::vector<MemoryUse> memory_use(const PlanFragments& parts) {
   std::vector<MemoryUse> uses = Accounting(parts).run();
-  for (std::size_t u = 1; parts.units != nullptr && u < parts.units->count(); ++u) {
-    const std::vector<DeviceId>& first = parts.units->devices[0];
-    for (std::size_t p = 0; p < first.size(); ++p)
-      uses[parts.units->devices[u][p].index()] = uses[first[p].index()];
-  }
+  if (parts.units != nullptr) parts.units->copy_to_all(uses);
   return uses;
 }
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <vector>
 
-#include "lowering/alike_units.hpp"
 #include "lowering/fragments.hpp"
 #include "lowering/recompute.hpp"
+#include "lowering/unit_finder.hpp"
 
 namespace parsim::lowering {
 

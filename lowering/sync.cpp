@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include "core/alike_units.hpp"
 #include "core/errors.hpp"
-#include "lowering/alike_units.hpp"
 
 namespace parsim::lowering {
 

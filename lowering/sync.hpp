@@ -9,13 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/alike_units.hpp"
 #include "core/cluster.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
 namespace parsim::lowering {
-
-struct AlikeUnits;
 
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {

@@ -47,7 +47,8 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
     const OpRecord& record = dag.record(id);
     const bool transfer = dag.kind(id) == OpKind::transfer;
     if (!transfer && dag.kind(id) != OpKind::collective) continue;
-    const double time = times[i].count();
+    const auto equal = static_cast<std::size_t>(dag.count(id));
+    const double time = static_cast<double>(equal) * times[i].count();
     if (cost.communication(dag, id)) {
       sources.measured += time;
       continue;
@@ -69,13 +70,14 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
     const auto kind = static_cast<CollectiveKind>(record.sub);
     const auto [entry, fresh] = refusals.try_emplace({kind, group_id});
     if (fresh) entry->second = refusal_of(kind, group, paths, options);
-    ++sources.collectives;
+    sources.collectives += equal;
     if (const std::optional<NcclRefusal>& refusal = entry->second) {
-      if (++sources.refused == 1) {
+      if (sources.refused == 0) {
         sources.flag = refusal->flag;
         sources.reason = refusal->reason;
         sources.accepted = refusal->accepted;
       }
+      sources.refused += equal;
     }
     if (find_table(options.tables, kind, group.size()) != nullptr) {
       sources.measured += time;

@@ -38,19 +38,53 @@ class Classes {
  public:
   Classes(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
           PreparedDag& prepared)
-      : dag_(dag), prepared_(prepared), hop_bytes_(2 * cluster.links.size()) {
+      : dag_(dag),
+        units_(dag.units.get()),
+        prepared_(prepared),
+        hop_bytes_(2 * cluster.links.size()) {
     for (std::size_t i = 0; i < cluster.links.size(); ++i) {
       const LinkId link{i};
       const Color color = mix(color_of(options.slowdowns.of(link)), cluster[link].rate.value);
       links_.insert(links_.end(), 2, color);
     }
     for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
-    collect(options.fidelity);
+    rates_ = links_;
+    if (units_ == nullptr || (units_alike() && devices_alike())) collect(options.fidelity);
   }
 
-  /// False if too little is equal.
+  /// False if too little is equal; of a folded DAG, if units would not stay equal.
   bool refine() {
     if (communications_.empty()) return false;  // kernels are only additions; or too many flows
+    if (find_coarsest() && units_alike()) return true;
+    return units_ != nullptr && find_finest() && units_alike();
+  }
+
+  void merge(const SimulationOutput& output) {
+    choose_operations();
+    choose_flows();
+    flows_ = {};  // millions, as the lists to come
+    operations_ = {};
+    choose_waits();
+    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) {
+      output.hop_bytes[i] += hop_bytes_[i];
+      if (units_ != nullptr && units_->hop_unit[i] >= 0)
+        output.hop_bytes[i] += bytes_within_[units_->hop_origin[i]];
+    }
+    output.bytes_reduced_in_network += bytes_reduced_in_network_;
+    if (units_ != nullptr) {
+      output.bytes_reduced_in_network += static_cast<double>(units_->count()) * reduced_within_;
+    }
+  }
+
+ private:
+  struct Communication {
+    OpId op;
+    std::size_t first = 0, end = 0;  ///< its flows
+    Seconds longest_wait{}, least{};
+    bool within = false;  ///< a unit of a folded DAG: each other unit has the same
+  };
+
+  bool find_coarsest() {
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {
@@ -70,40 +104,70 @@ class Classes {
     return false;
   }
 
-  void merge(const SimulationOutput& output) {
-    choose_operations();
-    choose_flows();
-    flows_ = {};  // millions, as the lists to come
-    operations_ = {};
-    choose_waits();
-    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) output.hop_bytes[i] += hop_bytes_[i];
-    output.bytes_reduced_in_network += bytes_reduced_in_network_;
+  /// Of a folded DAG: every operation and every hop of the first unit is a class of its own, with
+  /// those of other units in its place.
+  bool find_finest() {
+    links_ = rates_;
+    for (std::size_t i = 0; i < operations_.size(); ++i) operations_[i] = mix(1, Color{i});
+    for (const std::size_t link : used_links_) {
+      if (units_->hop_unit[link] >= 0) links_[link] = mix(2, Color{units_->hop_origin[link]});
+    }
+    std::size_t classes = link_classes();
+    for (int round = 0; round < most_rounds; ++round) {
+      color_routes();
+      color_links();
+      if (std::exchange(classes, link_classes()) == classes) return true;
+    }
+    return false;
   }
 
- private:
-  struct Communication {
-    OpId op;
-    std::size_t first = 0, end = 0;  ///< its flows
-    Seconds longest_wait{}, least{};
-  };
+  [[nodiscard]] bool units_alike() const {
+    if (units_ == nullptr) return true;
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      if (units_->hop_unit[i] > 0 && links_[i] != links_[units_->hop_origin[i]]) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool devices_alike() const {
+    if (devices_.empty()) return true;
+    const std::vector<DeviceId>& first = units_->devices[0];
+    for (const std::vector<DeviceId>& unit : units_->devices) {
+      for (std::size_t p = 0; p < unit.size(); ++p) {
+        if (devices_[unit[p].index()] != devices_[first[p].index()]) return false;
+      }
+    }
+    return true;
+  }
 
   void collect(Fidelity fidelity) {
     OpFlows flows;
     const std::size_t expected = flow_count(dag_, prepared_);
     if (expected > most_flows) return;
     flows_.reserve(expected);
+    if (units_ != nullptr) {
+      bytes_within_.resize(hop_bytes_.size());
+      within_.resize(links_.size());
+    }
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
+      const bool within = dag_.count(OpId{i}) > 1;
       // The output's spans are not touched.
-      flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, bytes_reduced_in_network_},
+      flows_of(dag_, prepared_, OpId{i}, fidelity,
+               {{},
+                within ? bytes_within_ : hop_bytes_,
+                within ? reduced_within_ : bytes_reduced_in_network_},
                flows);
       const std::size_t first = flows_.size();
       flows_.insert(flows_.end(), flows.flows.begin(), flows.flows.end());
-      communications_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
+      communications_.push_back(
+          {OpId{i}, first, flows_.size(), flows.longest_wait, flows.least, within});
     }
     std::vector<bool> used(links_.size(), false);
     for (const Route* route : prepared_.table.routes) {
       for (const Hop hop : route->hops) used[hop.index()] = true;
+    }
+    for (std::size_t i = 0; units_ != nullptr && i < used.size(); ++i) {
+      if (units_->hop_unit[i] > 0) used[i] = used[i] || used[units_->hop_origin[i]];
     }
     for (std::size_t i = 0; i < used.size(); ++i) {
       if (used[i]) used_links_.push_back(i);
@@ -165,23 +229,30 @@ class Classes {
     }
   }
 
-  /// Calls visit(flow, its color) for every flow.
+  /// Calls visit(flow, its color, its communication) for every flow.
   template <class Visit>
   void each_flow(Visit visit) const {
     for (const Communication& communication : communications_) {
       const Color operation = operations_[communication.op.index()];
       for (std::size_t i = communication.first; i < communication.end; ++i) {
-        visit(flows_[i], color_of_flow(operation, flows_[i]));
+        visit(flows_[i], color_of_flow(operation, flows_[i]), communication);
       }
     }
   }
 
   void color_links() {
     std::fill(carried_.begin(), carried_.end(), 0);
-    each_flow([&](const OpFlow& flow, Color color) {
-      for (const Hop hop : prepared_.table.routes[flow.route]->hops) carried_[hop.index()] += color;
+    std::fill(within_.begin(), within_.end(), 0);
+    each_flow([&](const OpFlow& flow, Color color, const Communication& communication) {
+      std::vector<Color>& carried = communication.within ? within_ : carried_;
+      for (const Hop hop : prepared_.table.routes[flow.route]->hops) carried[hop.index()] += color;
     });
-    for (const std::size_t link : used_links_) links_[link] = mix(links_[link], carried_[link]);
+    for (const std::size_t link : used_links_) {
+      Color carried = carried_[link];
+      if (units_ != nullptr && units_->hop_unit[link] >= 0)
+        carried += within_[units_->hop_origin[link]];
+      links_[link] = mix(links_[link], carried);
+    }
   }
 
   /// The first of each class runs.
@@ -200,10 +271,12 @@ class Classes {
     std::unordered_map<Color, std::size_t> standing;  // link by class
     std::vector<bool> stands(links_.size(), false);
     for (const std::size_t link : used_links_) {
+      // What units do by themselves is known of the first one's links.
+      if (units_ != nullptr && units_->hop_unit[link] > 0) continue;
       stands[link] = standing.try_emplace(links_[link], link).second;
     }
     std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
-    each_flow([&](const OpFlow& flow, Color color) {
+    each_flow([&](const OpFlow& flow, Color color, const Communication&) {
       for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
         if (stands[hop.index()]) paths[color].push_back(hop);
       }
@@ -267,14 +340,15 @@ class Classes {
   }
 
   const ExecDag& dag_;
+  const AlikeUnits* units_;  ///< null: the DAG is whole
   PreparedDag& prepared_;
   std::vector<Communication> communications_;
   std::vector<OpFlow> flows_;
-  std::vector<double> hop_bytes_;
-  double bytes_reduced_in_network_ = 0;
+  std::vector<double> hop_bytes_, bytes_within_;  ///< `within`: of communication within units
+  double bytes_reduced_in_network_ = 0, reduced_within_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
   // Colours; links by Hop::index().
-  std::vector<Color> links_, carried_, devices_, routes_, operations_;
+  std::vector<Color> rates_, links_, carried_, within_, devices_, routes_, operations_;
 };
 
 }  // namespace

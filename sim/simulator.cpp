@@ -7,6 +7,7 @@
 #include "sim/blocked.hpp"
 #include "sim/child.hpp"
 #include "sim/dag_run.hpp"
+#include "sim/folded_rings.hpp"
 #include "sim/merge.hpp"
 #include "sim/sim.hpp"
 #include "sim/simgrid_library.hpp"
@@ -28,13 +29,26 @@ class Simulator final : public Executor {
       : cluster_(cluster), cost_(cost), options_(options), paths_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
+    ensure(dag.units == nullptr, "a folded DAG runs as such");
+    return *run(dag, false);
+  }
+  [[nodiscard]] std::optional<Timeline> run_folded(const ExecDag& dag) override {
+    return run(dag, true);
+  }
+
+ private:
+  /// Nothing if equal operations must be merged and cannot be.
+  [[nodiscard]] std::optional<Timeline> run(const ExecDag& dag, bool must_merge) {
     PreparedDag prepared = prepare(dag, cost_, paths_, options_);
+    // What was measured of the first unit's messages is not known of the others'.
+    if (must_merge && (prepared.measured_messages || !rings_alike(dag, paths_)))
+      return std::nullopt;
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
     std::vector<double> reduced_in_network(1);
     const SimulationOutput output{timeline.spans, timeline.hop_bytes, reduced_in_network.front()};
-    merge_equals(dag, cluster_, options_, output, prepared);
+    if (!merge_equals(dag, cluster_, options_, output, prepared) && must_merge) return std::nullopt;
     SimOptions options = options_;
     const auto work = [&] { return simulate(dag, prepared, cluster_, options, output); };
     const bool flows = options.fidelity != Fidelity::analytic;
@@ -65,7 +79,6 @@ class Simulator final : public Executor {
     return timeline;
   }
 
- private:
   const Cluster& cluster_;
   const CostModel& cost_;
   SimOptions options_;

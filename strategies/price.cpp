@@ -233,9 +233,9 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
 bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }
 
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
-                                               Executor& executor) {
-  return [&network, &cluster, &executor](const Plan& plan) {
-    return makespan(executor.run(lowering::lower(network, cluster, plan)));
+                                               const CostModel& cost, Executor& executor) {
+  return [&network, &cluster, &cost, &executor](const Plan& plan) {
+    return makespan(lowering::run_folded(network, cluster, cost, plan, executor).timeline);
   };
 }
 

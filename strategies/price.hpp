@@ -66,10 +66,11 @@ void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
 
-/// Lowers plans of `network` on `cluster` and runs them: for StrategyInput::simulate. All three
-/// must outlive it.
+/// Lowers plans of `network` on `cluster` and runs them: for StrategyInput::simulate. All must
+/// outlive it; `cost` says which devices are alike.
 [[nodiscard]] std::function<Seconds(const Plan&)> simulation(const Network& network,
                                                              const Cluster& cluster,
+                                                             const CostModel& cost,
                                                              Executor& executor);
 
 /// By `input.simulate`, which must not be empty.

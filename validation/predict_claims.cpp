@@ -115,7 +115,7 @@ Prediction filters(const Claim& claim) {
 Seconds simulated(const strategies::StrategyInput& input, const Cluster& cluster,
                   const Plan& plan) {
   const auto simulator = sim::make_simgrid_executor(cluster, input.cost, {});
-  return strategies::simulation(input.network, cluster, *simulator)(plan);
+  return strategies::simulation(input.network, cluster, input.cost, *simulator)(plan);
 }
 
 /// Plans with a simulator at hand, and simulates.
@@ -124,7 +124,7 @@ Seconds simulated_strategy(const Case& at, const std::string& name, const std::s
                            std::optional<std::int32_t> parts = std::nullopt) {
   strategies::StrategyInput input = at.with_costs();
   const auto simulator = sim::make_simgrid_executor(at.cluster, *at.cost, {});
-  input.simulate = strategies::simulation(at.network, at.cluster, *simulator);
+  input.simulate = strategies::simulation(at.network, at.cluster, *at.cost, *simulator);
   input.shares = shares;
   input.parts = input.pipeline_parallel = parts;
   return simulated(input, at.cluster, strategies::strategy(name, where).plan(input));

@@ -69,7 +69,7 @@ TEST_CASE("faster links: a run that they slow down says so, others say nothing")
             ->run(dag);
     run.result.step_time = makespan(run.timeline);
     run.result.messages = messages(dag);
-    return links_anomaly(experiment, run);
+    return links_anomaly(experiment, run, {});
   };
   const std::string slow = "star:8,device=p100-sxm2,rate=1GB/s,latency=0us";
   CHECK(said(slow, four_to_one(), sim::Fidelity::hops).starts_with("anomaly: "));

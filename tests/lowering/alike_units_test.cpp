@@ -1,83 +1,22 @@
 // Pricing one of several equal replicas gives the numbers of pricing all of them, to the last bit.
-#include "lowering/alike_units.hpp"
-
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
+#include "lowering/unit_finder.hpp"
 #include "strategies/plan_support.hpp"
-#include "strategies/tensor/arrangement.hpp"
-#include "strategies/tensor/degrees.hpp"
 #include "tests/support/list_scheduler.hpp"
-#include "tests/support/random_plans.hpp"
+#include "tests/support/random_replicas.hpp"
 #include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim::testing {
 namespace {
-
-using strategies::tensor::Arranging;
-using strategies::tensor::ParallelDegrees;
-
-constexpr std::int64_t units_batch = 32;
-
-/// Plans of the tensor strategy's degrees with random options; some with samples that are shared
-/// unevenly.
-class RandomPlans {
- public:
-  RandomPlans(const World& world, std::uint64_t seed) : world_(world), random_(seed) {}
-
-  Plan next() {
-    strategies::StrategyInput input = world_.input(units_batch);
-    input.sequence_parallel = chance(3);
-    input.schedule = static_cast<strategies::PipelineSchedule>(random_() % 3);
-    input.pipeline_sends = static_cast<strategies::PipelineSends>(random_() % 2);
-    input.bucket = Bytes{static_cast<std::int64_t>(random_() % 3) * 2000};
-    input.granularity = strategies::Granularity::layer;
-    const std::vector<DeviceId> devices = strategies::workers(input);
-    const std::vector<ParallelDegrees> all = strategies::tensor::every_degrees(input, devices);
-    ParallelDegrees degrees = all[random_() % all.size()];
-    for (int i = 0; i < 8 && degrees.data == 1; ++i) degrees = all[random_() % all.size()];
-    Arranging arranging(input);
-    strategies::tensor::Arrangement arrangement = arranging.arrange(
-        degrees, strategies::tensor::in_groups(input, devices, degrees.tensor, degrees.context));
-    if (chance(6) && arrangement.shares.size() > 1 && arrangement.shares[0] > 1) {
-      const std::size_t to = 1 + random_() % (arrangement.shares.size() - 1);
-      --arrangement.shares[0];
-      ++arrangement.shares[to];
-    }
-    Plan plan = arranging.plan_of(arrangement);
-    input.zero_stage = static_cast<std::int32_t>(random_() % 4);
-    input.zero_group.node = chance(3);
-    input.recompute = static_cast<strategies::Recompute>(random_() % 6);
-    plan = strategies::with_memory_options(input, std::move(plan));
-    plan.schedule.blocking_sends = input.pipeline_sends == strategies::PipelineSends::blocking;
-    return plan;
-  }
-
- private:
-  bool chance(std::uint64_t of) { return random_() % of == 0; }
-  const World& world_;
-  std::mt19937_64 random_;
-};
-
-std::vector<std::string> clusters() {
-  return {
-      "nodes:4x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s",
-      "nodes:2x4,device=p100-sxm2*4+v100-sxm2*4,intra=50GB/s,inter=10GB/s",
-      "nodes:8x2,device=p100-sxm2*8+v100-sxm2*8,intra=20GB/s,inter=1GB/s",
-      "star:8,device=p100-sxm2,rate=10GB/s,latency=1us",
-      "star:12,device=p100-sxm2*4+v100-sxm2*8,rate=10GB/s,latency=1us",
-      "mixed-p100-v100",
-      "dgx-v100",
-  };
-}
 
 /// Whether every device needs as much of everything.
 bool same_memory(const std::vector<lowering::MemoryUse>& a,
@@ -103,7 +42,7 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
   input.prices = &prices;
   lowering::UnitFinder finder(world.cluster, world.cost.get());
   lowering::UnitFinder::Folded unit;
-  RandomPlans plans(world, seed);
+  ReplicatedPlans plans(world, seed);
   lowering::Estimator queued(input.step()), alone(input.step(), lowering::LinkSharing::ignored);
   lowering::Estimator all_queued(whole), all_alone(whole, lowering::LinkSharing::ignored);
   for (std::size_t i = 0; i < count; ++i) {
@@ -136,7 +75,7 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
 TEST_CASE("estimate: one of several equal replicas costs what all of them do, on random plans") {
   Compared compared;
   std::uint64_t seed = 1;
-  for (const std::string& cluster : clusters()) {
+  for (const std::string& cluster : clusters_with_replicas()) {
     for (const Network& network : tiny_networks()) {
       const World world(network, topologies::load_cluster(cluster, "test"));
       compare(world, seed++, 8, compared);

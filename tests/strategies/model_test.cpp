@@ -191,7 +191,7 @@ TEST_CASE("model: shares by speed gain (1/3) / min(s) over the even split") {
     CHECK(gain == doctest::Approx(ideal).epsilon(1e-9));
     // Of the whole step, dense layers on one device included. The even split cuts those as well.
     const auto simulator = sim::make_simgrid_executor(cluster, cost, {});
-    input.simulate = simulation(network, cluster, *simulator);
+    input.simulate = simulation(network, cluster, cost, *simulator);
     const double whole = simulated_price(input, even).step / simulated_price(input, by_speed).step;
     MESSAGE("speeds ", percent[0], "/", percent[1], "/", percent[2], ": convolutions by filters ",
             gain, ", ideal ", ideal, ", whole step ", whole);
@@ -211,7 +211,7 @@ TEST_CASE("model: never slower than with equal shares, on equal and unequal devi
       const Network network = networks::load_network(network_name, {}, "test");
       StrategyInput input{network, cluster, *cost};
       input.batch = 32;
-      input.simulate = simulation(network, cluster, *simulator);
+      input.simulate = simulation(network, cluster, *cost, *simulator);
       const Plan plan = plan_model(input);
       // The same plan with the filters of every layer shared equally among all devices.
       Plan equal = plan;

@@ -147,7 +147,7 @@ TEST_CASE("data: shares by speed gain 1.3 to 1.4 on 8 V100 and 8 P100, as in Wha
   const auto simulator = sim::make_simgrid_executor(cluster, *cost, {});
   StrategyInput input{network, cluster, *cost};
   input.batch = 32 * 16;
-  input.simulate = simulation(network, cluster, *simulator);
+  input.simulate = simulation(network, cluster, *cost, *simulator);
   const Price equal = simulated_price(input, plan_data(input));
   input.shares = ShareRule::proportional;
   const Plan plan = plan_data(input);

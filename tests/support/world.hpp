@@ -39,7 +39,7 @@ struct World {
   }
   [[nodiscard]] strategies::StrategyInput simulated(std::int64_t batch) const {
     strategies::StrategyInput in = input(batch);
-    in.simulate = strategies::simulation(network, cluster, *simulator);
+    in.simulate = strategies::simulation(network, cluster, *cost, *simulator);
     return in;
   }
 };

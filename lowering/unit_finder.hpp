@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/alike_units.hpp"
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
 #include "core/routes.hpp"
@@ -14,28 +15,10 @@
 
 namespace parsim::lowering {
 
-/// Units of devices that do the same at the same time, each for its own samples: one or several
-/// replicas. Only sums of gradients pass from one to another, and all of them take part in these.
-///
-/// The devices of two units at the same position are alike, and ways between the devices of a unit
-/// cross the same hops in the same order as in another unit, but no hop of another unit.
-struct AlikeUnits {
-  std::int32_t number = 0;                     ///< among those of one finder
-  std::vector<std::vector<DeviceId>> devices;  ///< by unit, by position; ascending in each unit
-  std::vector<std::int32_t> unit_of;           ///< by device; -1: none
-  std::vector<std::int32_t> position_of;       ///< by device
-  std::vector<std::int32_t> hop_unit;          ///< by hop; -1: no way within a unit crosses it
-  std::vector<std::uint32_t> hop_origin;       ///< by hop of a unit: the one in the first unit
-
-  [[nodiscard]] std::size_t count() const { return devices.size(); }
-  /// The device of each unit at the position of one of the first unit's, for all of a list;
-  /// ascending.
-  [[nodiscard]] std::vector<DeviceId> everywhere(const std::vector<DeviceId>& of_first) const;
-  /// What a communication among devices of all units occupies, as the first unit sees it: its
-  /// devices' queues, and the hops that are its own or no unit's. False if units' hops are loaded
-  /// differently.
-  [[nodiscard]] bool reduce(PricedCommunication& communication) const;
-};
+/// What a communication among devices of all units occupies, as the first unit sees it: its
+/// devices' queues, and the hops that are its own or no unit's. False if units' hops are loaded
+/// differently.
+[[nodiscard]] bool reduce(const AlikeUnits& units, PricedCommunication& communication);
 
 /// Finds the units of plans for one cluster and cost model, which must outlive it.
 class UnitFinder {

@@ -1,4 +1,4 @@
-#include "lowering/alike_units.hpp"
+#include "lowering/unit_finder.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -35,19 +35,10 @@ bool shards(const Plan& plan) {
 
 }  // namespace
 
-std::vector<DeviceId> AlikeUnits::everywhere(const std::vector<DeviceId>& of_first) const {
-  std::vector<DeviceId> all;
-  for (const std::vector<DeviceId>& unit : devices) {
-    for (const DeviceId device : of_first)
-      all.push_back(unit[static_cast<std::size_t>(position_of[device.index()])]);
-  }
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
-bool AlikeUnits::reduce(PricedCommunication& communication) const {
+bool reduce(const AlikeUnits& units, PricedCommunication& communication) {
+  const std::vector<std::int32_t>& hop_unit = units.hop_unit;
   std::erase_if(communication.queues, [&](std::uint32_t queue) {
-    return unit_of[queue / static_cast<std::uint32_t>(queues_per_device)] != 0;
+    return units.unit_of[queue / static_cast<std::uint32_t>(queues_per_device)] != 0;
   });
   std::vector<LinkLoad> kept;
   std::size_t of_units = 0;
@@ -59,14 +50,14 @@ bool AlikeUnits::reduce(PricedCommunication& communication) const {
   for (const LinkLoad& load : kept) {
     if (hop_unit[load.hop] == 0) ++of_first;
   }
-  if (of_units != of_first * count()) return false;
+  if (of_units != of_first * units.count()) return false;
   for (const LinkLoad& load : communication.loads) {
     if (hop_unit[load.hop] <= 0) continue;
     const auto same =
-        std::lower_bound(kept.begin(), kept.end(), hop_origin[load.hop],
+        std::lower_bound(kept.begin(), kept.end(), units.hop_origin[load.hop],
                          [](const LinkLoad& one, std::uint32_t hop) { return one.hop < hop; });
-    const bool alike =
-        same != kept.end() && same->hop == hop_origin[load.hop] && same->seconds == load.seconds;
+    const bool alike = same != kept.end() && same->hop == units.hop_origin[load.hop] &&
+                       same->seconds == load.seconds;
     if (!alike) return false;
   }
   communication.loads = std::move(kept);
