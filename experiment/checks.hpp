@@ -40,6 +40,7 @@ struct Bounds {
   std::size_t chain = 0;  ///< operations on the critical path
   Bytes asked{};          ///< bytes_moved without what a device sends to itself
   Bytes kept{};           ///< what a device sends to itself: a server's own share of a 2·G·P
+  double rounded = 0;     ///< of `asked`, what flows of whole bytes may differ from it
   double delivered =
       -1;  ///< bytes that links carried into devices or switches reduced; negative: unknown
 };

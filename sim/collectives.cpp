@@ -161,15 +161,18 @@ std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRing
       add_broadcast(payload, rings, ring, flows);
       continue;
     }
-    const std::vector<Bytes> chunks = ring_chunks(payload, rings, ring);
-    const Bytes total = sum(chunks);
-    const std::size_t n = chunks.size();
+    const std::size_t n = rings.members[ring].size();
     const auto [reduces, gathers] = ring_passes(payload.kind);
     const auto messages = static_cast<double>((n - 1) * (reduces && gathers ? 2 : 1));
+    const double part = static_cast<double>(payload.total.value) * rings.weights[ring];
+    const Bytes equal{std::llround(messages * part / static_cast<double>(n))};
+    std::vector<Bytes> chunks;
+    if (!payload.shares.empty()) chunks = ring_chunks(payload, rings, ring);
+    const Bytes total = sum(chunks);
     for (std::size_t r = 0; r < n; ++r) {
-      Bytes carried;
-      if (reduces) carried += total - chunks[r];
-      if (gathers) carried += total - chunks[(r + 1) % n];
+      Bytes carried = chunks.empty() ? equal : Bytes{};
+      if (!chunks.empty() && reduces) carried += total - chunks[r];
+      if (!chunks.empty() && gathers) carried += total - chunks[(r + 1) % n];
       flows.push_back({ring, r, carried, messages * rings.rings[ring].hops[r].latency});
     }
   }

@@ -67,10 +67,12 @@ struct HopFlow {
 ///     all_reduce       2·total − s(r) − s(r+1)    after 2(n−1)·α
 ///     broadcast        total, all hops but the one back to the root, after the sum of their α
 ///
-/// because chunk c starts at position c+1, is reduced all the way round to c, and from there goes
-/// round again. In a ring the slowest hop limits the rate of all messages, and max-min sharing
-/// treats n steady streams and n flows of the same volume alike; so the last flow ends when the
-/// last message of the step-by-step ring arrives (checked: tests/sim/collectives_test.cpp).
+/// which of equal chunks is the same for every hop, rounded to bytes (so that equal ranks stay
+/// equal; the messages below leave the remainder in one chunk), because chunk c starts at position
+/// c+1, is reduced all the way round to c, and from there goes round again. In a ring the slowest
+/// hop limits the rate of all messages, and max-min sharing treats n steady streams and n flows of
+/// the same volume alike; so the last flow ends when the last message of the step-by-step ring
+/// arrives (checked: tests/sim/collectives_test.cpp).
 ///
 /// Source of the ring: Patarasuk & Yuan 2009. Not for all_to_all.
 [[nodiscard]] std::vector<HopFlow> hop_flows(const CollectivePayload& payload,

@@ -116,7 +116,9 @@ class Classes {
     for (int round = 0; round < most_rounds; ++round) {
       color_routes();
       color_links();
-      if (std::exchange(classes, link_classes()) == classes) return true;
+      const std::size_t finer = link_classes();
+      if (finer == classes) return true;
+      classes = finer;
     }
     return false;
   }

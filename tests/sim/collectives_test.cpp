@@ -72,9 +72,10 @@ TEST_CASE("ring: bytes of hops and messages by hand, the remainder in the last c
   REQUIRE(rings.members == std::vector<std::vector<std::size_t>>{{0, 1, 2}});
   const CollectivePayload payload{CollectiveKind::all_reduce, Bytes{10}, {}};
   const Seconds wait = 4 * Seconds{2e-6};
-  CHECK(hop_flows(payload, rings) == std::vector<HopFlow>{{0, 0, Bytes{20 - 3 - 3}, wait},
-                                                          {0, 1, Bytes{20 - 3 - 4}, wait},
-                                                          {0, 2, Bytes{20 - 4 - 3}, wait}});
+  // Together 2 · (3 - 1) · 10 bytes; as one flow every hop has a third of them.
+  CHECK(hop_flows(payload, rings) == std::vector<HopFlow>{{0, 0, Bytes{13}, wait},
+                                                          {0, 1, Bytes{13}, wait},
+                                                          {0, 2, Bytes{13}, wait}});
   const RingMessages messages = ring_messages(payload, rings).at(0);
   CHECK(messages.steps == 4);
   std::vector<std::vector<std::int64_t>> sent;
