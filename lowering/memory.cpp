@@ -345,7 +345,8 @@ std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer) {
 std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                   const Plan& plan) {
   FragmentStore store(network, cluster, nullptr, false);
-  PlanFragments parts(store);
+  UnitFinder finder(cluster, nullptr);
+  PlanFragments parts(store, &finder);
   parts.find(plan);
   return memory_use(parts);
 }

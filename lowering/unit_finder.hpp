@@ -23,7 +23,7 @@ namespace parsim::lowering {
 /// Finds the units of plans for one cluster and cost model, which must outlive it.
 class UnitFinder {
  public:
-  /// cost   null: devices of one model are alike
+  /// cost   null: devices of one model are alike, and links do not matter: for memory alone
   UnitFinder(const Cluster& cluster, const CostModel* cost);
   /// A plan's first unit as a plan for its samples, and how many there are.
   struct Folded {
