@@ -245,7 +245,8 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
                      "the cut along in_channel as the last one");
   }
   std::map<DeviceId, std::int64_t> replica_of;
-  for (const Cell& cell : cells(network, id, plan, samples)) {
+  for (const Cell& cell :
+       seen.contains(Dim::replica) ? cells(network, id, plan, samples) : std::vector<Cell>{}) {
     if (replica_of.try_emplace(cell.device, cell.replica).first->second != cell.replica) {
       throw InputError(location, fmt::format("device {} in two replicas", cell.device.value),
                        "replicas are on different devices");
@@ -265,13 +266,14 @@ void validate_schedule(const Plan& plan, std::size_t devices, const std::string&
     throw InputError(location, fmt::format("stages for {} layers", schedule.stage_of_layer.size()),
                      fmt::format("{}", plan.layers.size()));
   }
-  std::map<DeviceId, std::size_t> list_of;
+  std::vector<std::int32_t> list_of(devices, -1);
   for (std::size_t list = 0; list < schedule.rank_lists.size(); ++list) {
     for (const DeviceId device : schedule.rank_lists[list].devices) {
-      if (!device.valid() || device.index() >= devices || !list_of.emplace(device, list).second) {
+      if (!device.valid() || device.index() >= devices || list_of[device.index()] >= 0) {
         throw InputError(location, fmt::format("device {} in rank list {}", device.value, list),
                          "each device is in one rank list at most, and exists");
       }
+      list_of[device.index()] = static_cast<std::int32_t>(list);
     }
   }
   // The stages that a rank list must have follow from the devices of the stages' layers.
@@ -281,12 +283,15 @@ void validate_schedule(const Plan& plan, std::size_t devices, const std::string&
     if (stage < 0 || static_cast<std::size_t>(stage) >= plan.layers.size())
       throw InputError(location, fmt::format("stage {} of layer {}", stage, l),
                        fmt::format("0 to {}", plan.layers.size() - 1));
+    if (l > 0 && plan.layers[l].devices == plan.layers[l - 1].devices &&
+        stage == schedule.stage_of_layer[l - 1])
+      continue;
     for (const DeviceId device : plan.layers[l].devices) {
-      const auto list = list_of.find(device);
-      if (list == list_of.end())
+      const std::int32_t list = list_of[device.index()];
+      if (list < 0)
         throw InputError(location, fmt::format("device {} is in no rank list", device.value),
                          "every device that computes is in one rank list");
-      stages[list->second].insert(schedule.stage_of_layer[l]);
+      stages[static_cast<std::size_t>(list)].insert(stage);
     }
   }
   for (std::size_t list = 0; list < schedule.rank_lists.size(); ++list) {

@@ -304,8 +304,8 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
         to_text(result.bounds.busiest_link)));
   }
   result.micro_batches = plan.schedule.micro_batches;
-  result.degrees = strategies::degrees_of(experiment.network, plan);
   result.stages = strategies::stages_of(experiment.network, plan);
+  result.degrees = strategies::degrees_of(experiment.network, plan, result.stages);
   result.plan_id = strategies::plan_id(experiment.network, plan);
   if (experiment.request.timings) {
     result.search_time = planned.search_time;

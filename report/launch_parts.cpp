@@ -20,8 +20,8 @@ CarriedPlan::CarriedPlan(Trainer trainer, const Network& network_of_plan,
       cluster(cluster_of_plan),
       plan(plan_of_user),
       trainer_(trainer),
-      degrees_(strategies::degrees_of(network, plan)),
-      stages_(strategies::stages_of(network, plan)) {
+      stages_(strategies::stages_of(network, plan)),
+      degrees_(strategies::degrees_of(network, plan, stages_)) {
   const auto layers = [&](auto member) {
     return std::any_of(plan.layers.begin(), plan.layers.end(), member);
   };

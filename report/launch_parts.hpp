@@ -65,8 +65,8 @@ class CarriedPlan {
   void check_host_name(const std::string& name) const;
 
   Trainer trainer_;
-  strategies::Degrees degrees_;
   std::vector<strategies::StageSummary> stages_;
+  strategies::Degrees degrees_;
 };
 
 /// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.

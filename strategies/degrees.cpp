@@ -49,6 +49,11 @@ std::size_t parts_along(const LayerPlan& layer, Dim dim) {
   return parts;
 }
 
+/// Whether both give the same devices the same parts, of layers of any shape.
+bool same_cells(const LayerPlan& a, const LayerPlan& b) {
+  return a.cuts == b.cuts && a.devices == b.devices && a.joined == b.joined;
+}
+
 /// What replicas of a stage are: the samples of each device, equal for all layers with weights.
 std::optional<SamplesOf> replicas_of(const Network& network, const Plan& plan,
                                      const std::vector<LayerId>& layers) {
@@ -59,9 +64,12 @@ std::optional<SamplesOf> replicas_of(const Network& network, const Plan& plan,
   };
   const bool any = std::any_of(layers.begin(), layers.end(), weighs);
   std::optional<SamplesOf> replicas;
+  const LayerPlan* before = nullptr;
   for (const LayerId id : layers) {
     if (any && !weighs(id)) continue;
     const LayerPlan& layer = plan.layers[id.index()];
+    if (before != nullptr && same_cells(*before, layer)) continue;
+    before = &layer;
     for (const Cut& cut : layer.cuts) {
       if (is_spatial(cut.dim) && parts_along(layer, cut.dim) > 1) return std::nullopt;
     }
@@ -210,8 +218,12 @@ std::vector<StageSummary> stages_of(const Network& network, const Plan& plan) {
   for (std::size_t s = 0; s < stages.size(); ++s) {
     StageSummary& stage = stages[s];
     std::set<DeviceId> seen;
+    const LayerPlan* before = nullptr;
     for (const LayerId id : stage.layers) {
-      for (const Cell& cell : cells(network, id, plan.layers[id.index()], samples_of(plan))) {
+      const LayerPlan& layer = plan.layers[id.index()];
+      if (before != nullptr && same_cells(*before, layer)) continue;
+      before = &layer;
+      for (const Cell& cell : cells(network, id, layer, samples_of(plan))) {
         if (seen.insert(cell.device).second) stage.devices.push_back(cell.device);
       }
     }
@@ -233,7 +245,11 @@ std::vector<StageSummary> stages_of(const Network& network, const Plan& plan) {
 }
 
 Degrees degrees_of(const Network& network, const Plan& plan) {
-  const std::vector<StageSummary> stages = stages_of(network, plan);
+  return degrees_of(network, plan, stages_of(network, plan));
+}
+
+Degrees degrees_of(const Network& network, const Plan& plan,
+                   const std::vector<StageSummary>& stages) {
   Degrees degrees;
   degrees.micro_batches = plan.schedule.micro_batches;
   degrees.tp = common(stages, &StageSummary::tp);
@@ -289,6 +305,29 @@ std::string plan_id(const Network& network, const Plan& plan) {
       static_cast<int>(plan.reduce_precision), static_cast<int>(plan.optimizer),
       plan.schedule.micro_batches, plan.schedule.blocking_sends ? 1 : 0);
   const auto append = [&](auto... values) { hash = hash_combine(hash, values...); };
+  // Of layers of one shape that are alike once.
+  std::map<std::vector<std::int64_t>, std::pair<const LayerPlan*, std::uint64_t>> known;
+  const auto cells_of = [&](LayerId id, const LayerPlan& layer) {
+    std::vector<std::int64_t> shape;
+    for (const Axis& axis : network[id].out.axes)
+      shape.insert(shape.end(), {static_cast<std::int64_t>(axis.dim), axis.extent});
+    const auto [at, fresh] = known.try_emplace(std::move(shape), nullptr, 0);
+    auto& [same, of_cells] = at->second;
+    if (same != nullptr && same_cells(*same, layer)) return of_cells;
+    same = &layer;
+    of_cells = 0;
+    std::vector<Cell> own = cells(network, id, layer, samples_of(plan));
+    std::stable_sort(own.begin(), own.end(), [](const Cell& a, const Cell& b) {
+      return std::pair(a.device, a.part.out) < std::pair(b.device, b.part.out);
+    });
+    const auto add = [&](auto... values) { of_cells = hash_combine(of_cells, values...); };
+    for (const Cell& cell : own) {
+      add(cell.device.value, cell.part.contraction.begin, cell.part.contraction.end);
+      for (std::size_t axis = 0; axis < cell.part.out.rank(); ++axis)
+        add(cell.part.out[axis].begin, cell.part.out[axis].end);
+    }
+    return of_cells;
+  };
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const LayerPlan& layer = plan.layers[l];
     append(layer.recompute ? 1 : 0, layer.regather ? 1 : 0, static_cast<int>(layer.sync.kind),
@@ -296,16 +335,7 @@ std::string plan_id(const Network& network, const Plan& plan) {
     if (layer.zigzag > 0 || layer.ring) append(layer.zigzag, layer.ring ? 1 : 0);
     append(layer.zero.stage, layer.zero.group.ranks, layer.zero.group.node ? 1 : 0);
     for (const std::int64_t share : layer.zero.shares) append(share);
-    std::vector<Cell> own = cells(network, LayerId{l}, layer, samples_of(plan));
-    std::stable_sort(own.begin(), own.end(), [](const Cell& a, const Cell& b) {
-      return std::pair(a.device, a.part.out) < std::pair(b.device, b.part.out);
-    });
-    for (const Cell& cell : own) {
-      append(cell.device.value, cell.part.contraction.begin, cell.part.contraction.end);
-      for (std::size_t axis = 0; axis < cell.part.out.rank(); ++axis) {
-        append(cell.part.out[axis].begin, cell.part.out[axis].end);
-      }
-    }
+    append(cells_of(LayerId{l}, layer));
   }
   std::map<DeviceId, const RankList*> order;
   for (const RankList& list : plan.schedule.rank_lists) {

@@ -42,6 +42,9 @@ struct StageSummary {
 [[nodiscard]] std::vector<StageSummary> stages_of(const Network& network, const Plan& plan);
 
 [[nodiscard]] Degrees degrees_of(const Network& network, const Plan& plan);
+/// The same, where `stages_of` of the plan is known.
+[[nodiscard]] Degrees degrees_of(const Network& network, const Plan& plan,
+                                 const std::vector<StageSummary>& stages);
 
 /// "tp 1 x pp 8 x dp 2, mb 32": what is known of them and more than nothing; "mixed" for layers of
 /// different degrees.
