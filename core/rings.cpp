@@ -94,21 +94,25 @@ class CyclePacking {
 using Cables = std::map<std::pair<std::size_t, std::size_t>, std::vector<Hop>>;
 
 /// Direct cables within the group by (smaller, larger) position, fastest first.
-Cables direct_cables(const Cluster& cluster, std::span<const DeviceId> group) {
+Cables direct_cables(const Cluster& cluster, const Routes& routes,
+                     std::span<const DeviceId> group) {
   std::map<std::int32_t, std::size_t> position;
   for (std::size_t i = 0; i < group.size(); ++i) position[group[i].value] = i;
   Cables cables;
-  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
-    const Link& link = cluster.links[i];
-    if (link.a.kind != Port::Kind::device || link.b.kind != Port::Kind::device) continue;
-    const auto a = position.find(link.a.index), b = position.find(link.b.index);
-    if (a == position.end() || b == position.end()) continue;
-    const bool backwards = a->second > b->second;
-    cables[std::minmax(a->second, b->second)].push_back({LinkId{i}, backwards});
+  for (const DeviceId device : group) {
+    for (const Hop hop : routes.cables_of(device)) {
+      if (hop.backwards) continue;  // it is found at its other end
+      const Link& link = cluster[hop.link];
+      const auto a = position.find(link.a.index), b = position.find(link.b.index);
+      if (b == position.end()) continue;
+      const bool backwards = a->second > b->second;
+      cables[std::minmax(a->second, b->second)].push_back({hop.link, backwards});
+    }
   }
   for (auto& [ends, hops] : cables) {
-    std::stable_sort(hops.begin(), hops.end(), [&](const Hop& x, const Hop& y) {
-      return cluster[x.link].rate > cluster[y.link].rate;
+    std::sort(hops.begin(), hops.end(), [&](const Hop& x, const Hop& y) {
+      return std::pair(-cluster[x.link].rate.value, x.link) <
+             std::pair(-cluster[y.link].rate.value, y.link);
     });
   }
   return cables;
@@ -130,8 +134,9 @@ Route over(const Cluster& cluster, Hop hop) {
 }
 
 /// Rings over single cables, each used once in each direction; empty if the cables do not close.
-std::vector<Ring> cable_rings(const Cluster& cluster, std::span<const DeviceId> group) {
-  Cables cables = direct_cables(cluster, group);
+std::vector<Ring> cable_rings(const Cluster& cluster, const Routes& routes,
+                              std::span<const DeviceId> group) {
+  Cables cables = direct_cables(cluster, routes, group);
   std::vector<Ring> rings;
   if (group.size() == 2) {
     // There and back over one cable is already a ring, and uses both its directions.
@@ -170,10 +175,12 @@ struct MachinePart {
   std::vector<Ring> cycles;
 };
 
-MachinePart machine_of(const Cluster& cluster, std::vector<DeviceId> devices) {
+MachinePart machine_of(const Cluster& cluster, const Routes& routes,
+                       std::vector<DeviceId> devices) {
   MachinePart machine{std::move(devices), {}};
   const std::size_t count = machine.devices.size();
-  if (count > 1 && count <= most_wired) machine.cycles = cable_rings(cluster, machine.devices);
+  if (count > 1 && count <= most_wired)
+    machine.cycles = cable_rings(cluster, routes, machine.devices);
   if (machine.cycles.empty()) machine.cycles = {{machine.devices, {}}};
   return machine;
 }
@@ -351,7 +358,7 @@ std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
   });
   if (members.size() < 2) return {};
   if (members.size() <= most_wired) {
-    std::vector<Ring> rings = cable_rings(cluster, members);
+    std::vector<Ring> rings = cable_rings(cluster, routes, members);
     if (!rings.empty()) return rings;
   }
   std::vector<std::vector<DeviceId>> machines;
@@ -367,7 +374,7 @@ std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
     return {std::move(ring)};
   }
   std::vector<MachinePart> parts;
-  for (auto& machine : machines) parts.push_back(machine_of(cluster, std::move(machine)));
+  for (auto& machine : machines) parts.push_back(machine_of(cluster, routes, std::move(machine)));
   return rings_over(cluster, routes, parts);
 }
 

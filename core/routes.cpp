@@ -234,6 +234,14 @@ struct Routes::State {
 Routes::Routes(const Cluster& cluster) : state_(std::make_unique<State>(cluster)) {}
 Routes::~Routes() = default;
 
+std::vector<Hop> Routes::cables_of(DeviceId device) const {
+  std::vector<Hop> cables;
+  for (const Exit& exit : state_->exits_of(device.value)) {
+    if (state_->is_device(exit.to)) cables.push_back(exit.hop);
+  }
+  return cables;
+}
+
 const Route& Routes::between(DeviceId from, DeviceId to) {
   const std::size_t count = state_->cluster.devices.size();
   ensure(from.valid() && to.valid() && from.index() < count && to.index() < count,

@@ -30,6 +30,8 @@ class Routes {
 
   /// Throws InputError if there is no path.
   const Route& between(DeviceId from, DeviceId to);
+  /// The cables from a device to other devices, by link.
+  [[nodiscard]] std::vector<Hop> cables_of(DeviceId device) const;
 
  private:
   struct State;
