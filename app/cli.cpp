@@ -99,12 +99,11 @@ void declare(CLI::App& program, VerbParser& parser) {
   }
   std::vector<std::string> known, elsewhere;
   for (const experiment::Option* option : options_of(verb)) known.emplace_back(option->flag);
-  const auto named = std::find_if(experiment::options().begin(), experiment::options().end(),
-                                  [&](const experiment::Option& option) {
-                                    return option.flag == flag || option.rules.long_name == flag;
-                                  });
   for (const Verb& other : verbs()) {
-    if (named != experiment::options().end() && named->is_for(other.name))
+    const std::vector<const experiment::Option*> taken = options_of(other);
+    if (std::any_of(taken.begin(), taken.end(), [&](const experiment::Option* option) {
+          return option->flag == flag || option->rules.long_name == flag;
+        }))
       elsewhere.emplace_back(other.name);
   }
   if (!elsewhere.empty()) {
@@ -151,10 +150,11 @@ experiment::Arguments arguments_of(const VerbParser& parser) {
   }
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;
+    const std::vector<const experiment::Option*> taken = options_of(verb);
     const auto option =
-        std::find_if(experiment::options().begin(), experiment::options().end(),
-                     [&](const experiment::Option& one) { return one.flag == flag; });
-    if (texts.size() > 1 && !option->rules.repeats) {
+        std::find_if(taken.begin(), taken.end(),
+                     [&](const experiment::Option* one) { return one->flag == flag; });
+    if (texts.size() > 1 && !(*option)->rules.repeats) {
       throw InputError(flag, fmt::format("given {} times", texts.size()), "accepted: once");
     }
     arguments.values[flag] = texts;

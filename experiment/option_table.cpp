@@ -350,6 +350,10 @@ constexpr Option table[] = {
     {"--wide", "", output, "compare",
      "all columns: also idle time, bytes moved and the busiest link",
      "", member<&Request::wide>},
+    {"--devices", "", output, "simulate compare",
+     "rows of devices: all, or with classes one of those that do and hold the same, with their count "
+     "(default: all; in tables of more than 64 devices classes)",
+     "", member<&Request::device_rows>},
     {"--columns", "NAME,NAME,...", output, "compare",
      "these columns of the table, in this order, by their titles without units or by their names in CSV",
      "", member<&Request::columns>},

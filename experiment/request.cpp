@@ -246,7 +246,8 @@ Request read_options(const Arguments& arguments) {
   request.poll = arguments.poll;
   request.own_strategies = arguments.strategies;
   for (const Option& option : options()) {
-    if (!arguments.has(option.flag)) continue;
+    // Verbs may have options of one name.
+    if (!arguments.has(option.flag) || !option.is_for(arguments.verb)) continue;
     request.given.insert(option.flag);
     if (option.member.read != nullptr) {
       option.member.read(request, option, arguments.texts(option.flag));

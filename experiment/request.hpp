@@ -1,6 +1,7 @@
 // What the user wants simulated, as values: from the arguments of a command to a Request.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cluster.hpp"
@@ -45,6 +47,12 @@ struct ValidationOptions {
   std::vector<std::string> data;  ///< files of measurements
 };
 
+/// Which devices results list.
+///   all      every one
+///   classes  one of those that do and hold the same, with their number
+enum class DeviceRows : std::uint8_t { all, classes };
+constexpr std::array<std::string_view, 2> spellings(DeviceRows) { return {"all", "classes"}; }
+
 /// What the user asked for; the table of options says which member belongs to which option. Absent
 /// optionals and empty texts were not given.
 struct Request : strategies::StrategyOptions {
@@ -79,7 +87,8 @@ struct Request : strategies::StrategyOptions {
   ValidationOptions validation;
   std::optional<std::int64_t> top;  ///< layers to list
   bool timings = true;
-  bool wide = false;    ///< all columns for people, too
+  bool wide = false;                      ///< all columns for people, too
+  std::optional<DeviceRows> device_rows;  ///< unset: classes in tables of many devices
   std::string columns;  ///< "strategy,step,MFU": those of the table, in this order
   // Not options:
   std::string plan_file;  ///< of --plan, if it is no trainer's, which becomes `layout_file`

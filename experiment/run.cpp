@@ -266,6 +266,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.simulated_operations =
       static_cast<std::int64_t>(run.dag.size()) - run.timeline.merged_operations;
   result.devices = device_results(experiment, memory, run);
+  result.device_rows = experiment.request.device_rows;
   result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time);
   if (const FailureOptions& failures = experiment.request.failures; !failures.write.empty()) {
     result.goodput = goodput_of(

@@ -57,6 +57,7 @@ struct RunResult {
   std::int64_t operations = 0, simulated_operations = 0;  ///< the others are equal to one of them
   std::optional<sim::Engine> engine;                    ///< that simulated it; nothing for formulas
   std::vector<DeviceResult> devices;                    ///< by DeviceId
+  std::optional<DeviceRows> device_rows;                ///< as asked
   std::optional<LinkUse> bottleneck;                    ///< nothing if nothing moves
   std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
   std::array<double, origins.size()> cost_shares{};     ///< of kernel time, by Origin; sums to 1

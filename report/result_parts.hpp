@@ -75,6 +75,7 @@ void fields(auto& visit, json::Of<MemoryRow> auto& row) {
 
 struct DeviceRow {
   experiment::DeviceResult device{};
+  std::int64_t count = 0;
 };
 void fields(auto& visit, json::Of<DeviceRow> auto& row) {
   const experiment::DeviceResult& device = row.device;
@@ -89,6 +90,7 @@ void fields(auto& visit, json::Of<DeviceRow> auto& row) {
   visit("headroom_bytes", device.headroom.of(device.capacity).value, Rule(any_count, "kept free"));
   visit("verdict", device.verdict());
   visit("memory", MemoryRow{device.memory});
+  visit.optional("count", row.count, Rule(from_one, "equal devices, with --devices classes"));
 }
 
 /// What an interval is made of, as factors of the step.

@@ -11,6 +11,7 @@
 
 #include "experiment/run.hpp"
 #include "report/degrees.hpp"
+#include "report/device_classes.hpp"
 #include "report/result_parts.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
@@ -68,7 +69,12 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
         Rule(any_count, "the others are equal to one of them and happen at the same times"));
   visit("engine", perhaps(result.engine), Rule("that simulated it", "auto"));
   std::vector<DeviceRow> devices;
-  for (const experiment::DeviceResult& device : result.devices) devices.push_back({device});
+  if (result.device_rows == experiment::DeviceRows::classes) {
+    for (const DeviceClass& one : device_classes(result.devices))
+      devices.push_back({one.first, one.count});
+  } else {
+    for (const experiment::DeviceResult& device : result.devices) devices.push_back({device});
+  }
   visit("devices", devices);
   visit("fits", made && result.fits(), "verdict is not over");
   visit("verdict", known(result.verdict()), "tight: above 90 % of what headroom leaves");

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "report/context.hpp"
+#include "report/device_classes.hpp"
 #include "report/result_table.hpp"
 
 namespace parsim::report {
@@ -14,21 +15,25 @@ namespace {
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
 Table device_table(const experiment::RunResult& result) {
+  const std::vector<DeviceClass> listed = listed_devices(result);
   const auto numbers = [&](auto of) {
     std::vector<double> values;
-    for (const experiment::DeviceResult& device : result.devices) {
-      values.push_back(static_cast<double>(of(device)));
-    }
+    for (const DeviceClass& one : listed) values.push_back(static_cast<double>(of(one.first)));
     return values;
   };
   const auto words = [&](auto of) {
     std::vector<std::string> texts;
-    for (const experiment::DeviceResult& device : result.devices) texts.push_back(of(device));
+    for (const DeviceClass& one : listed) texts.push_back(of(one.first));
     return texts;
   };
   using D = const experiment::DeviceResult&;
   Table table;
   add_words(table, "device", "name", words([](D d) { return d.name; }));
+  if (listed.size() < result.devices.size()) {
+    std::vector<std::string> counts;
+    for (const DeviceClass& one : listed) counts.push_back(std::to_string(one.count));
+    add_words(table, "count", "count", counts);
+  }
   add_words(table, "model", "model", words([](D d) { return d.model; }));
   add_numbers(table, "s",
               {{"compute", "compute_s", numbers([](D d) { return d.use.compute.count(); })},

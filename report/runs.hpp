@@ -69,7 +69,7 @@ struct LaunchResult {
 /// What a plan was written to; "" if not.
 struct PlanFiles {
   std::string plan, dag;
-  std::string smpi;  ///< a folder
+  std::string smpi;    ///< a folder
   std::string chakra;  ///< a folder
   std::size_t smpi_ranks = 0, smpi_hosts = 0;
   std::string chakra_text{};  ///< what is in it

@@ -100,6 +100,7 @@ class Samples {
         {"--budget", {"7"}},
         {"--seed", {"3"}},
         {"--columns", {"strategy,step"}},
+        {"--devices", {"classes"}},
         {"--zero-group", {"2", "--zero", "1"}},
         {"--recompute-every",
          {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},
