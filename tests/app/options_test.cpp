@@ -100,7 +100,6 @@ class Samples {
         {"--budget", {"7"}},
         {"--seed", {"3"}},
         {"--columns", {"strategy,step"}},
-        {"--devices", {"classes"}},
         {"--zero-group", {"2", "--zero", "1"}},
         {"--recompute-every",
          {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},
@@ -135,7 +134,10 @@ class Samples {
   /// The question of a verb with another value of the option than the default.
   [[nodiscard]] Words command(const Verb& verb, const experiment::Option& option) const {
     Words more = {std::string(option.flag)};
-    if (const auto found = words_.find(option.flag); found != words_.end()) {
+    // A number with collective, words with other verbs.
+    const bool of_another = option.flag == "--devices" && !option.words().empty();
+    const auto found = words_.find(option.flag);
+    if (found != words_.end() && !of_another) {
       more = and_also(more, found->second);
     } else if (!option.placeholder().empty()) {
       REQUIRE_MESSAGE(!option.words().empty(), option.flag, " needs a sample here");
