@@ -11,6 +11,7 @@
 #include "experiment/what_would_fit.hpp"
 #include "report/context.hpp"
 #include "report/page/bars.hpp"
+#include "report/page/certainty.hpp"
 #include "report/page/html.hpp"
 #include "report/page/other_clusters.hpp"
 #include "report/waterfall.hpp"
@@ -33,17 +34,6 @@ std::string plan_in_words(Result result) {
   std::string text = degrees_in_words(result.degrees);
   text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
   return text;
-}
-
-/// The plans that fit, each once, the best first.
-std::vector<const experiment::RunResult*> fitting(const Page& page) {
-  std::vector<const experiment::RunResult*> plans;
-  for (const StrategySection& section : page.sections) {
-    if (section.result.fits() && section.result.same_plan_as.empty()) {
-      plans.push_back(&section.result);
-    }
-  }
-  return plans;
 }
 
 /// " Of 40 blocks 38 are on a100-sxm4-40, 2 on v100-sxm2.": where a pipeline of whole blocks has
@@ -72,16 +62,6 @@ std::string blocks_by_type(const Page& page, Result best) {
     words.push_back(fmt::format("{} {} on {}", blocks, blocks == 1 ? "is" : "are", model));
   }
   return fmt::format(" Of {} blocks {}.", all, join(words));
-}
-
-/// What an equal pipeline does otherwise: " (the same stages without ZeRO)".
-std::string same_stages(Result best, Result next) {
-  if (best.stages.size() < 2 || next.stages != best.stages) return {};
-  const std::int64_t zero = next.degrees.zero.value_or(0);
-  const bool otherwise = zero != best.degrees.zero.value_or(0);
-  return fmt::format(" (the same stages{})", !otherwise  ? ""
-                                             : zero == 0 ? " without ZeRO"
-                                                         : fmt::format(" with ZeRO {}", zero));
 }
 
 /// The devices of all stages.
@@ -156,23 +136,7 @@ std::string by_how_much(const Page& page, Result best) {
 }
 
 std::string how_surely(const Page& page, Result best) {
-  std::string out;
-  const std::vector<const experiment::RunResult*> plans = fitting(page);
-  if (best.probability_fastest && plans.size() > 1) {
-    out = fmt::format("{:.0f} % likely to be the fastest of these plans",
-                      100 * *best.probability_fastest);
-    std::vector<std::string> rivals;
-    const experiment::RunResult* last = plans[0];
-    for (const experiment::RunResult* plan : plans) {
-      const double chance = plan->probability_fastest.value_or(0);
-      const bool again = plan->step_time == last->step_time && plan->parts == last->parts;
-      last = plan;
-      if (again || chance < 0.05) continue;
-      rivals.push_back(
-          fmt::format("{}{} ({:.0f} %)", plan->strategy, same_stages(best, *plan), 100 * chance));
-    }
-    out += rivals.empty() ? ". " : fmt::format("; it may also be {}. ", join(rivals, " or "));
-  }
+  std::string out = who_is_fastest(fitting(page));
   out += fmt::format("90 % of measured steps are expected between {} and {}.",
                      to_text(best.step_time * best.interval.low),
                      to_text(best.step_time * best.interval.high));
