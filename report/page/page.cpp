@@ -107,8 +107,22 @@ std::string section_of(const Page& page, const StrategySection& section, int pla
   return out + "</details>\n";
 }
 
+/// The table of the report; its means are of all GPUs, those of the chart's bars of the GPUs that
+/// compute, which the titles say.
+Table all_numbers(const Page& page) {
+  Table table = page.document.tables.front();
+  for (Column& column : table.columns) {
+    if (!column.key.starts_with("mean_")) continue;
+    const std::size_t unit = std::min(column.title.find(" ["), column.title.size());
+    column.title.insert(unit, ", all GPUs");
+  }
+  return table;
+}
+
 constexpr std::string_view meanings = R"(<dl class=words>
 <dt>step<dd>one training step: forward, backward, sums of gradients, update
+<dt>rank<dd>one GPU of the job, as in NCCL; timelines draw ranks that do the same once
+<dt>degrees<dd>how many ways the work is divided: tp, pp and dp
 <dt>tp (tensor parallel)<dd>so many GPUs share every layer
 <dt>pp (pipeline parallel)<dd>so many stages, each with some of the layers, one after the other
 <dt>dp (data parallel)<dd>so many replicas, each with samples of its own
@@ -118,13 +132,15 @@ constexpr std::string_view meanings = R"(<dl class=words>
 <dt>90 %<dd>nine of ten measured steps are expected in this interval
 <dt>compute<dd>a kernel runs on the GPU
 <dt>exposed communication<dd>the GPU communicates while none of its kernels runs
-<dt>idle<dd>the GPU waits; compute, exposed communication and idle add up to the step
+<dt>idle<dd>the GPU waits; compute, exposed communication and idle add up to the step; bars show the mean of
+the GPUs that compute, the table of all numbers the mean of all GPUs
 <dt>bubble<dd>a stage waits for another one, at the beginning and the end of the pipeline
 <dt>imbalance<dd>a GPU has less to compute than the busiest one, and waits
 <dt>MFU<dd>the model's FLOPs over what the GPUs could do in the step at their peak
 <dt>use of a link<dd>bytes carried in one direction / (rate × step)
 <dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication
-buffers; the headroom is for libraries' workspaces and fragmentation. Tight: above 90 % of the rest
+buffers; the headroom is for libraries' workspaces and fragmentation. Tight: above 90 % of what may
+be used, which is all but the headroom
 </dl>
 )";
 
@@ -193,7 +209,7 @@ std::string render_page(const Page& page) {
     if (!section.result.same_plan_as.empty()) continue;
     out += section_of(page, section, place++);
   }
-  out += "<h2>All numbers</h2>\n" + html_table(page.document.tables.front(), true);
+  out += "<h2>All numbers</h2>\n" + html_table(all_numbers(page), true);
   if (const auto jitter = jitter_table(experiment, results)) out += html_table(*jitter, true);
   if (const auto goodput = goodput_table(results)) out += html_table(*goodput, true);
   if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
