@@ -57,7 +57,7 @@ std::string label_of(const experiment::RunResult& result, const Row& row) {
 
 }  // namespace
 
-std::string draw_devices(const experiment::RunResult& result) {
+std::string draw_devices(const experiment::RunResult& result, bool with_key) {
   constexpr std::size_t most_rows = 16;
   double full = 0.0;
   for (const experiment::DeviceResult& device : result.devices) {
@@ -107,13 +107,16 @@ std::string draw_devices(const experiment::RunResult& result) {
       "<span>time of the step</span><span>memory</span>\n";
   for (const Row& row : rows) out += label_of(result, row) + row.html;
   out += "</div>\n<p class=key>";
-  out += time_key;
-  out +=
-      "<br><i class=m0></i>\u00a0weights <i class=m1></i>\u00a0gradients <i "
-      "class=m2></i>"
-      "\u00a0optimizer state <i class=m3></i>\u00a0activations <i class=m4></i>\u00a0buffers "
-      "<i class=limit></i>\u00a0limit (less headroom)" +
-      std::string(result.fits() ? "" : ", ✗ exceeded") + note + "</p>\n";
+  if (with_key) {
+    out += time_key;
+    out +=
+        "<br><i class=m0></i>\u00a0weights <i class=m1></i>\u00a0gradients <i class=m2></i>"
+        "\u00a0optimizer state <i class=m3></i>\u00a0activations <i class=m4></i>\u00a0buffers "
+        "<i class=limit></i>\u00a0limit (less headroom)";
+  } else {
+    out += "colours as for the first plan";
+  }
+  out += (result.fits() ? "" : ", ✗ exceeded") + note + "</p>\n";
   if (fullest != nullptr) {
     out += fmt::format("<p class=key>{}, the fullest: {}.</p>\n", html_name(fullest->name), below);
   }

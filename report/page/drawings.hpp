@@ -19,8 +19,8 @@ namespace parsim::report {
 [[nodiscard]] std::string draw_costs(const std::vector<experiment::RunResult>& results);
 
 /// A row for devices with equal numbers: time, memory by what it holds, and its limit. Of many rows
-/// those with the highest memory use.
-[[nodiscard]] std::string draw_devices(const experiment::RunResult& result);
+/// those with the highest memory use. A page explains the colours once, `with_key`.
+[[nodiscard]] std::string draw_devices(const experiment::RunResult& result, bool with_key);
 
 /// Links by kind and rate: how many there are, the busiest and the mean use of both directions.
 ///

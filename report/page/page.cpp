@@ -89,7 +89,7 @@ std::string section_of(const Page& page, const StrategySection& section, int pla
         "<p class=key>tp: GPUs that share every layer; dp: replicas, each with its own "
         "samples.</p>\n";
   }
-  out += "<h4>Time and memory of the devices</h4>\n" + draw_devices(result);
+  out += "<h4>Time and memory of the devices</h4>\n" + draw_devices(result, open);
   if (!section.bars.tracks.empty()) {
     out += "<h4>Timeline of a step</h4>\n";
     out += draw_timeline(section.bars, cluster,

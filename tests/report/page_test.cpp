@@ -142,6 +142,8 @@ TEST_CASE(
           std::string::npos);
   }
   CHECK(count(page, "<details class=strategy") == distinct);
+  CHECK(count(page, "limit (less headroom)") == 1);  // the colours are explained once
+  CHECK(count(page, "colours as for the first plan") == distinct - 1);
   CHECK(page.find("class=scaling") != std::string::npos);
   CHECK(page.find("parsim compare --network mlp --cluster &#39;star:2") != std::string::npos);
   CHECK(page.find("http://") == std::string::npos);  // nothing from elsewhere
