@@ -75,16 +75,19 @@ const std::vector<SumFragment>* Fragments::sums(const std::vector<ParameterId>& 
 
 namespace {
 
-/// Leaves the first unit's devices in a group of all units. False if others have other shares.
-bool reduce(SyncGroup& group, const AlikeUnits& units) {
+/// Leaves the first unit's devices in a group, now `whole`, of all units. False if others have
+/// other shares.
+bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
   if (group.served() || !group.mirrors.empty()) return false;
-  const SyncGroup whole = group;
   const auto elsewhere = [&](DeviceId device) { return units.unit_of[device.index()] != 0; };
   std::erase_if(group.devices, elsewhere);
   if (whole.zero_stage == 0) return true;
-  for (const DeviceId device : whole.devices) {
-    const auto position = static_cast<std::size_t>(units.position_of[device.index()]);
-    if (whole.shard_of(device) != whole.shard_of(units.devices[0][position])) return false;
+  std::vector<std::optional<std::int64_t>> shards(units.devices[0].size());  // by position
+  for (std::size_t d = 0; d < whole.devices.size(); ++d) {
+    const auto position = static_cast<std::size_t>(units.position_of[whole.devices[d].index()]);
+    const std::int64_t shard = whole.shards[whole.seats[d].rank];
+    if (shards[position].value_or(shard) != shard) return false;
+    shards[position] = shard;
   }
   group.seats.clear();
   for (const DeviceId device : group.devices)
@@ -122,10 +125,9 @@ std::optional<std::vector<SumFragment>> Fragments::make_sums(
            },
            units)) {
     SumFragment& sum = all.emplace_back();
-    const SyncGroup whole = group;
     if (units != nullptr) {
-      if (!reduce(group, *units)) return std::nullopt;
-      sum.of_all_units = whole;
+      sum.of_all_units = group;
+      if (!reduce(*sum.of_all_units, *units, group)) return std::nullopt;
     }
     sum.holders = group.devices;
     sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
@@ -145,13 +147,13 @@ std::optional<std::vector<SumFragment>> Fragments::make_sums(
     }
     for (const DeviceId device : sum.holders) sum.kernels.push_back(std::move(kernels[device]));
     sum.group = std::move(group);
-    if (pricer_ != nullptr && !price(sum, whole, units)) return std::nullopt;
+    if (pricer_ != nullptr && !price(sum, units)) return std::nullopt;
   }
   return all;
 }
 
-bool Fragments::price(SumFragment& sum, const SyncGroup& whole, const AlikeUnits* units) {
-  const SyncGroup& group = sum.group;
+bool Fragments::price(SumFragment& sum, const AlikeUnits* units) {
+  const SyncGroup &group = sum.group, &whole = sum.whole();
   const StepInput& input = pricer_->input;
   CommunicationPricer& communications = pricer_->communications;
   std::int64_t elements = 0;

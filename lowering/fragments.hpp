@@ -215,8 +215,7 @@ class Fragments {
   [[nodiscard]] std::optional<std::vector<SumFragment>> make_sums(
       const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
       const AlikeUnits* units);
-  /// `whole`: the group with the devices of all units.
-  [[nodiscard]] bool price(SumFragment& sum, const SyncGroup& whole, const AlikeUnits* units);
+  [[nodiscard]] bool price(SumFragment& sum, const AlikeUnits* units);
   [[nodiscard]] PricedCommunication priced(const Movement& movement);
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
   /// Seconds of work on a device that touches `factor` times the elements of a region.

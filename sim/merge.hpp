@@ -27,9 +27,15 @@ namespace parsim::sim {
 /// refinement", show the same for linear programs). The flow that runs for its class crosses the
 /// link that stands for its class as many times as flows of the class cross one such link.
 ///
+/// Of a folded DAG (ExecDag::units) other units' operations are not there: their links carry what the
+/// first unit's own carry, and flows of sums over all units. It merges only if the links of every
+/// unit then have the classes of the first one's. Where little is equal, every operation and link of
+/// the first unit is a class of its own, with those in its place in other units.
+///
 /// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
 ///
-/// Checked: tests/sim/merge_test.cpp, against the same DAGs with every operation simulated.
+/// Checked: tests/sim/merge_test.cpp, against the same DAGs with every operation simulated, and
+/// tests/lowering/folded_test.cpp, against whole DAGs.
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
                   const SimulationOutput& output, PreparedDag& prepared);
 

@@ -31,6 +31,13 @@ def cases():
     """series, network, cluster, strategy, devices, slow devices"""
     for devices in (8, 64, 512, 4096, 16384, 65536, 131072):
         yield "devices", "alexnet", nodes(devices), "data", devices, 0
+    for devices in (1024, 16384, 131072):
+        yield "devices", "resnet50", nodes(devices), "data", devices, 0
+    for data in (8, 128):
+        strategy = f"tensor --tp 8 --pp 8 --dp {data} --micro-batches 64"
+        yield "jobs", "llama-3-70b", nodes(64 * data), strategy, 64 * data, 0
+    strategy = "tensor --tp 8 --pp 16 --dp 128 --micro-batches 128"
+    yield "jobs", "llama-3-405b", nodes(16384), strategy, 16384, 0
     for layers in (12, 24, 48, 96):
         network = f"gpt:layers={layers},hidden=256,heads=4,seq_length=128"
         yield "layers", network, nodes(1024), "data", 1024, 0
@@ -52,6 +59,10 @@ def run(program, network, cluster, strategy, slow):
              "--strategy", *strategy.split(), "--engine", "fast", "--no-timings", "--quiet", "--json"]
     if network == "mixtral-8x7b":
         words += ["--dim", "seq_length=4096", "--precision", "bf16", "--batch", "512", "--zero", "1"]
+    if network.startswith("llama"):
+        micro_batches = int(strategy.split()[-1])
+        replicas = int(re.search("--dp ([0-9]+)", strategy).group(1))
+        words += ["--precision", "bf16", "--optimizer", "adam", "--batch", str(micro_batches * replicas)]
     for device in range(slow):  # each slow in its own way, so that none is equal to another
         words += ["--straggler", f"n{device // 8}.gpu{device % 8}={1 + (device + 1) / 1000}"]
     start = datetime.datetime.now()
@@ -103,7 +114,7 @@ def tables():
     with open(HERE / "program.csv", encoding="utf-8") as file:
         head = next(file)
         rows = list(csv.DictReader(file))
-    keys = {"devices": ["devices"], "layers": ["layers"], "classes": ["slow_devices"],
+    keys = {"devices": ["network", "devices"], "jobs": ["network", "strategy", "devices"], "layers": ["layers"], "classes": ["slow_devices"],
             "rails": ["devices"], "all-to-all": ["network", "strategy", "devices"]}
     text = {"measured": head.lstrip("# ").strip() + ".\n"}
     for series, first in keys.items():
