@@ -67,8 +67,8 @@ Outcome run_compare(const experiment::Arguments& arguments) {
   std::vector<ExecDag> dags;
   const auto run = [&](const experiment::Candidate& candidate, experiment::Progress& progress) {
     if (candidate.error.empty()) {
-      progress.warn(
-          experiment::warning_of_many_messages(experiment.network, candidate.planned.plan));
+      progress.warn(experiment::warning_of_many_messages(experiment.network, experiment.cluster,
+                                                         candidate.planned.plan));
       experiment::Run done =
           experiment::run_plan(experiment, candidate.planned,
                                report || request.hardware ? experiment::Operations::all

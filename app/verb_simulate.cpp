@@ -54,7 +54,8 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
   progress.next(strategy->name);
   experiment::Planned planned = experiment::make_plan(experiment, *strategy, &progress);
   experiment::check_used(experiment.request, experiment.network, {planned.plan});
-  progress.warn(experiment::warning_of_many_messages(experiment.network, planned.plan));
+  progress.warn(
+      experiment::warning_of_many_messages(experiment.network, experiment.cluster, planned.plan));
   return planned;
 }
 

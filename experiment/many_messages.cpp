@@ -6,6 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "lowering/lower.hpp"
+
 namespace parsim::experiment {
 
 namespace {
@@ -57,9 +59,13 @@ double messages_between_groups(const Network& network, const Plan& plan) {
   return there_and_back * messages * static_cast<double>(plan.schedule.micro_batches);
 }
 
-std::string warning_of_many_messages(const Network& network, const Plan& plan) {
+std::string warning_of_many_messages(const Network& network, const Cluster& cluster,
+                                     const Plan& plan) {
   constexpr double many = 1e6;
-  const double messages = messages_between_groups(network, plan);
+  double messages = messages_between_groups(network, plan);
+  if (messages < many) return {};
+  if (const std::optional<Plan> one = lowering::one_replica(cluster, plan))
+    messages = messages_between_groups(network, *one);
   if (messages < many) return {};
   constexpr double seconds_each = 7e-6, gigabytes_each = 0.6e-6;
   const double seconds = messages * seconds_each;

@@ -17,6 +17,7 @@ namespace parsim::experiment {
 /// What a user should know before the plan is simulated, and what to do instead; "" for plans that
 /// do not take long. Measured: a million such messages take about 7 s of processor time and 0.6 GB
 /// (docs/scale.md).
-[[nodiscard]] std::string warning_of_many_messages(const Network& network, const Plan& plan);
+[[nodiscard]] std::string warning_of_many_messages(const Network& network, const Cluster& cluster,
+                                                   const Plan& plan);
 
 }  // namespace parsim::experiment

@@ -48,6 +48,13 @@ Lowered lower_folded(const Network& network, const Cluster& cluster, const CostM
   return {std::move(dag), std::move(memory)};
 }
 
+std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
+  UnitFinder finder(cluster, nullptr);
+  UnitFinder::Folded folded;
+  if (!finder.fold(plan, folded)) return std::nullopt;
+  return std::move(folded.plan);
+}
+
 PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                    const Plan& plan, Executor& engine) {
   PlanRun run{lower_folded(network, cluster, cost, plan), {}};

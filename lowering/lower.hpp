@@ -2,6 +2,7 @@
 // synchronisation and pipelining exist once.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -30,6 +31,10 @@ struct Lowered {
 /// (Executor::run_folded).
 [[nodiscard]] Lowered lower_folded(const Network& network, const Cluster& cluster,
                                    const CostModel& cost, const Plan& plan);
+
+/// The plan of one of several equal replicas, if it has some: how much work lower_folded has.
+/// Devices of one model count as alike.
+[[nodiscard]] std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan);
 
 /// A plan's step on an engine: folded, if the engine can run that; else of all devices.
 struct PlanRun {

@@ -13,6 +13,7 @@
 #include "lowering/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/notation.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -75,7 +76,8 @@ TEST_CASE("many messages: said from a million on, with what takes less") {
     }
     plan.layers[0].devices = plan.layers[1].devices;
     plan.layers[3].devices = plan.layers[2].devices;
-    return warning_of_many_messages(network, plan);
+    return warning_of_many_messages(
+        network, topologies::load_cluster("star:1001,device=v100-sxm2,rate=1GB/s", "test"), plan);
   };
   CHECK(warning(700).empty());
   CHECK(
