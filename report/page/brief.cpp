@@ -147,55 +147,93 @@ std::string how_surely(const Page& page, Result best) {
   return out;
 }
 
-/// "a100-sxm4-40 97 %, v100-sxm2-32 81 %": how much of the step the GPUs of each type that take
-/// part compute.
-std::string busy_by_type(Result best) {
-  std::map<std::string, std::pair<double, int>> types;
+/// Mean shares of the step of the GPUs of a type that take part.
+struct TypeUse {
+  std::string model;
+  double compute = 0, exposed = 0, idle = 0;
+};
+
+/// By type, the one that computes most first.
+std::vector<TypeUse> use_by_type(Result best) {
+  std::map<std::string, std::vector<const DeviceUse*>> types;
   for (const experiment::DeviceResult& device : best.devices) {
     if (device.kind != DeviceKind::gpu || device.use.compute <= Seconds{}) continue;
-    auto& [sum, count] = types[device.model];
-    sum += device.use.compute / best.step_time;
-    ++count;
+    types[device.model].push_back(&device.use);
   }
-  std::vector<std::string> words;
-  for (const auto& [model, busy] : types) {
-    words.push_back(fmt::format("{} {:.0f} %", model, 100 * busy.first / busy.second));
+  std::vector<TypeUse> means;
+  for (const auto& [model, uses] : types) {
+    TypeUse mean{model};
+    const auto part = 1 / static_cast<double>(uses.size());
+    for (const DeviceUse* use : uses) {
+      mean.compute += part * (use->compute / best.step_time);
+      mean.exposed += part * (use->exposed_communication / best.step_time);
+      mean.idle += part * (use->idle / best.step_time);
+    }
+    means.push_back(std::move(mean));
   }
-  return join(words);
+  std::stable_sort(means.begin(), means.end(),
+                   [](const TypeUse& a, const TypeUse& b) { return a.compute > b.compute; });
+  return means;
 }
+
+/// What the type that computes most does longest: "Computing on the a100-sxm4-40: they compute 76 %
+/// of the step, the v100-sxm2 28 %; the others wait for them."
+std::string bound_of(const std::vector<TypeUse>& types, bool others_wait) {
+  constexpr double alike = 0.05;
+  const TypeUse& busiest = types.front();
+  std::vector<std::string> shares;
+  for (const TypeUse& type : types) {
+    shares.push_back(fmt::format("the {} {}{}", type.model, shares.empty() ? "compute " : "",
+                                 percent(type.compute) + (shares.empty() ? " of the step" : "")));
+  }
+  const bool computing = busiest.compute >= std::max(busiest.exposed, busiest.idle);
+  if (computing && types.size() > 1 && busiest.compute - types[1].compute > alike) {
+    shares.front() = fmt::format("they compute {} of the step", percent(busiest.compute));
+    return fmt::format("Computing on the {}: {}{}.", busiest.model, join(shares),
+                       others_wait ? "; the others wait for them" : "");
+  }
+  return fmt::format("{}{}.",
+                     computing                         ? "Computing on the GPUs"
+                     : busiest.exposed >= busiest.idle ? "Communication"
+                                                       : "Waiting for other GPUs",
+                     types.size() > 1 ? ": " + join(shares) : "");
+}
+
+}  // namespace
 
 std::string what_bounds(const StrategySection& section) {
   Result best = section.result;
-  const DeviceUse use = experiment::mean_use_of_working(best);
-  const double compute = use.compute / best.step_time;
-  const double exposed = use.exposed_communication / best.step_time;
-  const double idle = use.idle / best.step_time;
-  const std::string_view bound = compute >= std::max(exposed, idle) ? "Computing on the GPUs"
-                                 : exposed >= idle                  ? "Communication"
-                                                                    : "Waiting for other GPUs";
-  std::string out = fmt::format(
-      "{}: the GPUs that take part compute {} of the step on average, communicate without "
-      "computing {}, and wait {}.",
-      bound, percent(compute), percent(exposed), percent(idle));
-  const std::string types = busy_by_type(best);
-  if (types.find(',') != std::string::npos) out += " Computing by type: " + types + ".";
   using experiment::StepPart;
   const auto part = [&](StepPart which) {
     return section.parts[static_cast<std::size_t>(which)] / best.step_time;
   };
-  const double bubbles = part(StepPart::bubbles), imbalance = part(StepPart::imbalance);
-  if (bubbles >= 0.03)
-    out += fmt::format(" Pipeline bubbles take {} of the step.", percent(bubbles));
-  if (imbalance >= 0.03) {
-    out += fmt::format(" GPUs with less work wait {} of the step for the busiest.",
-                       percent(imbalance));
-  }
+  constexpr double little = 0.005;
+  const double imbalance = part(StepPart::imbalance);
+  std::vector<std::string> waits;  // parts of the idle time
+  const auto wait = [&](double share, std::string_view words) {
+    if (share >= little) waits.push_back(fmt::format("{} {}", percent(share), words));
+  };
+  wait(part(StepPart::bubbles), "pipeline bubbles");
+  wait(imbalance, "for GPUs with more work");
+  wait(part(StepPart::delays), "delays");
+  const std::vector<TypeUse> types = use_by_type(best);
+  const DeviceUse use = experiment::mean_use_of_working(best);
+  std::string out =
+      (types.empty() ? "" : bound_of(types, imbalance >= little) + " ") +
+      fmt::format(
+          "The average GPU that takes part computes {}, communicates without computing {} and "
+          "waits {}{}.",
+          percent(use.compute / best.step_time),
+          percent(use.exposed_communication / best.step_time), percent(use.idle / best.step_time),
+          waits.empty() ? "" : " (" + join(waits) + ")");
   if (best.bottleneck) {
     out += fmt::format(" The busiest link is used {} of the time.",
                        percent(best.bottleneck->utilisation));
   }
   return out;
 }
+
+namespace {
 
 /// Whether the plan would fit if the GPUs had this part of their memory.
 bool fits_in(Result result, double part) {

@@ -11,6 +11,9 @@ namespace parsim::report {
 /// whether it would fit half the memory, what would help. "" if no strategy has a plan.
 [[nodiscard]] std::string brief_of(const Page& page);
 
+/// What the GPUs of the type that computes most do longest, and what the average GPU does.
+[[nodiscard]] std::string what_bounds(const StrategySection& section);
+
 /// What faster hardware would bring to the first plan; "" if that was not asked.
 [[nodiscard]] std::string help_of(const Page& page);
 /// From the peak to the step of the first plan, compared with the next one.

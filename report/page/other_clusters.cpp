@@ -34,11 +34,11 @@ std::string step_text(const Page& page, const WhatIf& row) {
                      change_of(page, row.result->step_time));
 }
 
-/// ", compared with the 7.41 s of the plan of tensor for today's cluster", or "" if that is as fast
+/// ", compared with the 7.41 s of tensor's plan for today's cluster", or "" if that is as fast
 /// as the best plan.
 std::string compared_with(const Page& page) {
   if (page.what_ifs.step == page.sections.front().result.step_time) return {};
-  return fmt::format(", compared with the {} of the plan of {} for today's cluster",
+  return fmt::format(", compared with the {} of {}'s plan for today's cluster",
                      to_text(page.what_ifs.step), page.what_ifs.strategy);
 }
 

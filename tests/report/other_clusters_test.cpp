@@ -32,8 +32,8 @@ TEST_CASE("other clusters: differences are to the same strategy's plan for the c
                     {Kind::without, "without the v100", result_of("tensor", 7.88)}}};
   CHECK(machines_answer(page) ==
         "One more machine: 7.39 s (no measurable change); without the v100: 7.88 s (+6.3 %). Each "
-        "planned anew, for the same batch, compared with the 7.41 s of the plan of tensor for "
-        "today's cluster.");
+        "planned anew, for the same batch, compared with the 7.41 s of tensor's plan for today's "
+        "cluster.");
   const std::string table = other_clusters_of(page);
   CHECK(table.find("<td class=n>7.39 s<td class=n>no measurable change\n") != std::string::npos);
   CHECK(table.find("<td class=n>7.88 s<td class=n>+6.3 %\n") != std::string::npos);

@@ -235,6 +235,7 @@ TEST_CASE("page: the answer first, then seven questions, the chart, the reasons,
                         "<h2>How sure, and on what data</h2>",
                         "id=command"}));
   CHECK(page.find("links between machines twice as fast") != std::string::npos);
+  CHECK(page.find("The average GPU that takes part computes ") != std::string::npos);
   // The chart's bars and the table have means of different GPUs.
   CHECK(in_order(page, {"mean of the GPUs that compute", "exposed comm., all GPUs ["}));
   CHECK(in_order(page,
