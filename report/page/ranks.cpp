@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/dag_traffic.hpp"
@@ -106,7 +108,53 @@ std::vector<Tracks> all_tracks(const ExecDag& dag, const Timeline& timeline, con
   return tracks;
 }
 
+/// By device, the first stage that it works on, or, without a pipeline, its type of device.
+std::vector<std::size_t> groups_of(const Cluster& cluster,
+                                   const std::vector<strategies::StageSummary>& stages) {
+  std::vector<std::size_t> groups(cluster.devices.size(), stages.size());
+  if (stages.size() < 2) {
+    for (std::size_t d = 0; d < groups.size(); ++d)
+      groups[d] = static_cast<std::size_t>(cluster.devices[d].model);
+    return groups;
+  }
+  for (std::size_t s = stages.size(); s-- > 0;) {
+    for (const DeviceId device : stages[s].devices) groups[device.index()] = s;
+  }
+  return groups;
+}
+
+/// "stage 3, communication" of a device that works on one stage.
+std::string second_name(DeviceId device, const std::vector<strategies::StageSummary>& stages) {
+  std::vector<std::size_t> own;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const std::vector<DeviceId>& devices = stages[s].devices;
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) own.push_back(s);
+  }
+  return stages.size() < 2 || own.size() != 1 ? std::string("communication")
+                                              : fmt::format("stage {}, communication", own.front());
+}
+
 }  // namespace
+
+std::vector<std::size_t> shown_of(const std::vector<std::size_t>& groups, std::size_t most) {
+  std::vector<std::size_t> order(groups.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (order.size() <= most) return order;
+  // The first of each group, then the second of each, ...; ties in the order of the groups.
+  std::map<std::size_t, std::size_t> seen;
+  std::vector<std::pair<std::size_t, std::size_t>> turns;  // turn, group
+  for (const std::size_t group : groups) turns.emplace_back(seen[group]++, group);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return turns[a] < turns[b]; });
+  if (seen.size() > most) {  // the first group, the last one, and some in equal steps between them
+    for (std::size_t i = 0; i < most; ++i) {
+      order[i] = order[most == 1 ? 0 : i * (seen.size() - 1) / (most - 1)];
+    }
+  }
+  order.resize(most);
+  std::sort(order.begin(), order.end());
+  return order;
+}
 
 std::vector<ColumnFill> fills_of(const BarTrack& track, const Bars& bars, std::size_t columns) {
   std::vector<ColumnFill> fills(columns);
@@ -148,25 +196,27 @@ std::vector<std::uint8_t> columns_of(const BarTrack& track, const Bars& bars, st
   return kinds;
 }
 
-Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster) {
+Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster,
+              const std::vector<strategies::StageSummary>& stages) {
   Bars bars;
   bars.end = nanosecond(makespan(timeline));
   if (bars.end == 0) return bars;
   std::vector<Tracks> tracks = all_tracks(dag, timeline, cluster, bars);
   struct Rank {
-    std::size_t first = 0, count = 0;
+    std::size_t first = 0, count = 0, group = 0;
     std::array<std::vector<ColumnFill>, 2> fills;
   };
   std::vector<Rank> ranks;
+  const std::vector<std::size_t> groups = groups_of(cluster, stages);
   for (std::size_t d = 0; d < tracks.size(); ++d) {
     if (tracks[d][0].bars.empty() && tracks[d][1].bars.empty()) continue;
-    Rank rank{d, 1, {}};
+    Rank rank{d, 1, groups[d], {}};
     for (std::size_t t = 0; t < 2; ++t) {
       rank.fills[t] = fills_of(tracks[d][t], bars, compared_columns);
     }
     const auto known = std::find_if(ranks.begin(), ranks.end(), [&](const Rank& other) {
       return cluster.devices[d].model == cluster.devices[other.first].model &&
-             alike(rank.fills, other.fills, 2 * bars.end / 100);
+             other.group == rank.group && alike(rank.fills, other.fills, 2 * bars.end / 100);
     });
     if (known != ranks.end()) {
       ++known->count;
@@ -174,14 +224,26 @@ Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& clust
       ranks.push_back(std::move(rank));
     }
   }
-  if (ranks.size() > most_ranks) {
-    bars.left_out = fmt::format("the first {} of {} different ranks", most_ranks, ranks.size());
-    ranks.resize(most_ranks);
+  const bool pipeline = stages.size() > 1;
+  if (pipeline) {
+    std::stable_sort(ranks.begin(), ranks.end(),
+                     [](const Rank& a, const Rank& b) { return a.group < b.group; });
   }
-  for (const Rank& rank : ranks) {
+  std::vector<std::size_t> of_ranks;
+  for (const Rank& rank : ranks) of_ranks.push_back(rank.group);
+  if (ranks.size() > most_ranks) {
+    const std::size_t kinds = std::set<std::size_t>(of_ranks.begin(), of_ranks.end()).size();
+    bars.left_out = fmt::format("{} of {} different ranks{}", most_ranks, ranks.size(),
+                                kinds > most_ranks ? ", each of another stage"
+                                : kinds == 1       ? ", the first ones"
+                                : pipeline         ? ", at least one of each stage"
+                                                   : ", at least one of each type of device");
+  }
+  for (const std::size_t r : shown_of(of_ranks, most_ranks)) {
+    const Rank& rank = ranks[r];
     for (std::size_t t = 0; t < 2; ++t) {
       BarTrack& track = tracks[rank.first][t];
-      track.name = t == 1 ? "communication"
+      track.name = t == 1 ? second_name(DeviceId{rank.first}, stages)
                           : fmt::format("{} ×{}", cluster.devices[rank.first].name, rank.count);
       bars.tracks.push_back(std::move(track));
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "report/page/section.hpp"
+#include "strategies/degrees.hpp"
 
 namespace parsim::report {
 
@@ -24,8 +25,16 @@ inline constexpr std::uint8_t nothing = bar_kinds;
 
 /// Two tracks for each device that works, kernels and communication; kernels of a micro-batch that
 /// follow one another are one bar. Devices whose tracks differ in at most one hundredth of
-/// their time are one rank, the first of them, named with their number; of many ranks the first 16.
-[[nodiscard]] Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster);
+/// their time are one rank, the first of them, named with their number, unless they work on
+/// different stages of a pipeline. Ranks of a pipeline are in the order of `stages`, others in that
+/// of devices; of many ranks 16, at least one of each stage or else of each type of device.
+[[nodiscard]] Bars ranks_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster,
+                            const std::vector<strategies::StageSummary>& stages = {});
+
+/// Indices, ascending, of the at most `most` that are shown, by the group of each: the first of
+/// each group, then the second of each, and so on; of more than `most` groups some in equal steps.
+[[nodiscard]] std::vector<std::size_t> shown_of(const std::vector<std::size_t>& groups,
+                                                std::size_t most);
 
 /// The same bars if they are at most `most`, else those of the finest columns that are.
 [[nodiscard]] Bars thinned(const Bars& bars, std::size_t most);

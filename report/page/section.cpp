@@ -121,7 +121,9 @@ StrategySection make_section(const Cluster& cluster, const experiment::Run& run,
   section.plan = std::move(plan);
   section.hop_use = run.hop_use;
   section.parts = experiment::waterfall(run.dag, run.timeline, cluster);
-  if (with_timeline) section.bars = ranks_of(run.dag, run.timeline, cluster);
+  if (with_timeline) {
+    section.bars = ranks_of(run.dag, run.timeline, cluster, section.result.stages);
+  }
   return section;
 }
 

@@ -126,6 +126,39 @@ TEST_CASE("ranks: devices that do the same at the same times are one, with their
   CHECK(ranks_of(noted.dag, timeline, cluster).tracks.size() == 6);
 }
 
+TEST_CASE("ranks: of many every group is shown, and as many of each as there is space for") {
+  using Indices = std::vector<std::size_t>;
+  CHECK(shown_of({7, 7, 2}, 3) == Indices{0, 1, 2});
+  // One each of 0, 1 and 2, then the second of 0 and of 2, then the third of 0.
+  const Indices groups = {0, 0, 0, 0, 1, 2, 2};
+  CHECK(shown_of(groups, 3) == Indices{0, 4, 5});
+  CHECK(shown_of(groups, 5) == Indices{0, 1, 4, 5, 6});
+  CHECK(shown_of(groups, 6) == Indices{0, 1, 2, 4, 5, 6});
+  CHECK(shown_of({0, 1, 2, 3, 4, 5, 6}, 3) == Indices{0, 3, 6});
+  CHECK(shown_of({0, 0, 0}, 1) == Indices{0});
+}
+
+TEST_CASE("ranks: those of a pipeline are in the order of its stages, which have their numbers") {
+  // d1 is stage 0, d0 stage 1; d2 and d0 do the same, but d2 works on stage 2.
+  const testing::NotedDag noted =
+      testing::dag_of("a: compute d1 3us; b: compute d0 3us after a; c: compute d2 3us after a");
+  Timeline timeline;
+  timeline.spans = {
+      {Seconds{0}, Seconds{3e-6}}, {Seconds{3e-6}, Seconds{6e-6}}, {Seconds{3e-6}, Seconds{6e-6}}};
+  const Cluster cluster = testing::star_of(3, "1 GB/s", "1 us");
+  std::vector<strategies::StageSummary> stages(3);
+  stages[0].devices = {DeviceId{1}};
+  stages[1].devices = {DeviceId{0}};
+  stages[2].devices = {DeviceId{2}};
+  const Bars bars = ranks_of(noted.dag, timeline, cluster, stages);
+  REQUIRE(bars.tracks.size() == 6);
+  for (std::size_t s = 0; s < 3; ++s) {
+    CHECK(bars.tracks[2 * s].name == cluster[stages[s].devices[0]].name + " ×1");
+    CHECK(bars.tracks[2 * s + 1].name == "stage " + std::to_string(s) + ", communication");
+  }
+  CHECK(ranks_of(noted.dag, timeline, cluster).tracks.size() == 4);  // b and c
+}
+
 TEST_CASE("ranks: the picture of a timeline has at most the strokes that it may have") {
   std::vector<Bar> list;
   for (std::int64_t i = 0; i < 1000; ++i) list.push_back({10 * i, 9, static_cast<int>(i % 2)});
