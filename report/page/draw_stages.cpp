@@ -35,12 +35,27 @@ const LayerPlan* by_samples(const Plan& plan, const strategies::StageSummary& st
   return found;
 }
 
-/// "41 samples on each of 4 x v100-sxm2, 23 on each of 4 x p100-sxm2": of a micro-batch.
+/// "2 of a micro-batch's 4 samples per replica; its 2 GPUs share them", "41 of the batch's 256
+/// samples on each v100-sxm2, 23 on each p100-sxm2", "all 4 samples of a micro-batch".
 std::string samples_of(const Cluster& cluster, const Plan& plan,
                        const strategies::StageSummary& stage) {
-  const std::int64_t micro_batch = plan.batch / plan.schedule.micro_batches;
+  const std::int64_t all = plan.batch / plan.schedule.micro_batches;
+  const bool one = plan.schedule.micro_batches == 1;
+  const std::int64_t sharing = stage.tp.value_or(1) * stage.cp.value_or(1);
+  const std::string whole =
+      fmt::format("{} {} samples", one ? "the batch's" : "a micro-batch's", all);
+  const std::string shared =
+      sharing > 1 ? fmt::format("; {}{} GPUs share them", stage.dp == 1 ? "" : "its ", sharing)
+                  : "";
   const LayerPlan* const layer = by_samples(plan, stage);
-  if (layer == nullptr) return counted(micro_batch, "sample");
+  if (layer == nullptr || stage.micro_batch == all) {
+    return fmt::format("all {} of {}{}", counted(all, "sample"),
+                       one ? "the batch" : "a micro-batch", shared);
+  }
+  // Layers without weights may be divided further, by samples, among the GPUs of a replica.
+  if (stage.micro_batch && stage.tp) {
+    return fmt::format("{} of {} per replica{}", *stage.micro_batch, whole, shared);
+  }
   std::size_t after = 1;  // cells of a part of the samples that follow one another
   const std::vector<std::int64_t>* sizes = nullptr;
   for (const Cut& cut : layer->cuts) {
@@ -48,23 +63,25 @@ std::string samples_of(const Cluster& cluster, const Plan& plan,
     if (cut.dim == Dim::sample) sizes = &cut.sizes;
   }
   std::set<std::pair<std::int64_t, std::string>> counts;  // negative, for the largest first
+  std::set<std::int64_t> numbers;
   for (std::size_t cell = 0; cell < layer->devices.size(); ++cell) {
     const std::int64_t samples = (*sizes)[cell / after % sizes->size()];
+    if (samples == 0) continue;  // the device has no part in the stage
     counts.emplace(-samples, cluster.model(layer->devices[cell]).name);
+    numbers.insert(samples);
   }
-  const std::int64_t least = counts.empty() ? 0 : -counts.rbegin()->first;
-  const std::int64_t most = counts.empty() ? 0 : -counts.begin()->first;
-  if (most == least) return counted(most, "sample") + " on each GPU";
+  if (numbers.size() == 1) return fmt::format("{} of {} on each GPU", *numbers.begin(), whole);
   std::vector<std::string> words;
   for (const auto& [samples, model] : counts) {
-    words.push_back(fmt::format("{} on each {}", counted(-samples, "sample"), html_name(model)));
+    words.push_back(fmt::format("{}{} on each {}", -samples, words.empty() ? " of " + whole : "",
+                                html_name(model)));
   }
   return join(words);
 }
 
 /// What a stage is, without its number.
 std::string box_of(const Network& network, const Cluster& cluster, const Plan& plan,
-                   const strategies::StageSummary& stage, std::int64_t micro_batches) {
+                   const strategies::StageSummary& stage) {
   const std::string blocks = blocks_text(stage);
   std::string out =
       blocks.empty()
@@ -78,9 +95,7 @@ std::string box_of(const Network& network, const Cluster& cluster, const Plan& p
   if (stage.dp) degrees.push_back(fmt::format("dp {}", *stage.dp));
   if (stage.cp.value_or(1) > 1) degrees.push_back(fmt::format("cp {}", *stage.cp));
   out += "<p>" + (degrees.empty() ? "degrees differ from layer to layer" : join(degrees));
-  out += fmt::format("<p class=soft>{}{}", samples_of(cluster, plan, stage),
-                     micro_batches > 1 ? " of a micro-batch" : "");
-  return out;
+  return out + "<p class=soft>" + samples_of(cluster, plan, stage);
 }
 
 /// Layers that follow one another with the same split over the same devices.
@@ -116,8 +131,7 @@ std::string draw_stages(const Network& network, const Cluster& cluster, const Pl
     mixed |= !stages[s].dp;
     const std::string title =
         stages.size() == 1 ? std::string("all layers") : fmt::format("stage {}", s);
-    out += fmt::format("<li><b>{}</b>{}\n", title,
-                       box_of(network, cluster, plan, stages[s], result.micro_batches));
+    out += fmt::format("<li><b>{}</b>{}\n", title, box_of(network, cluster, plan, stages[s]));
   }
   out += "</ol>\n";
   return mixed ? out + split_table(network, cluster, plan) : out;

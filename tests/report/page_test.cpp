@@ -255,7 +255,39 @@ TEST_CASE("page: a pipeline over several types of GPU says which blocks are on w
            "--cluster", "nodes:2x2,device=v100-sxm2*2+t4*2,intra=12GB/s,inter=1GB/s", "--batch",
            "8", "--precision", "bf16", "--layout", layout, "--report", path});
   REQUIRE(finished.exit_code == 0);
-  CHECK(testing::read_text(path).find("Of 6 blocks 5 are on v100-sxm2, 1 is on t4.") !=
+  const std::string page = testing::read_text(path);
+  CHECK(page.find("Of 6 blocks 5 are on v100-sxm2, 1 is on t4.") != std::string::npos);
+  CHECK(in_order(page, {"<p class=soft>1 of a micro-batch's 2 samples per replica\n",
+                        "<p class=soft>all 2 samples of a micro-batch\n"}));
+}
+
+TEST_CASE("page: a stage says how many samples a replica has, and how many GPUs share them") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("page.html");
+  const auto page = [&](const Words& more) {
+    Words words = {"simulate",
+                   "--network",
+                   "gpt:layers=2,hidden=64,heads=4,seq_length=32",
+                   "--cluster",
+                   "star:4,device=v100-sxm2,rate=25GB/s,latency=1us",
+                   "--batch",
+                   "8",
+                   "--strategy",
+                   "tensor",
+                   "--pp",
+                   "1",
+                   "--report",
+                   path};
+    words.insert(words.end(), more.begin(), more.end());
+    REQUIRE(run(words).exit_code == 0);
+    return testing::read_text(path);
+  };
+  CHECK(
+      page({"--tp", "2", "--dp", "2"})
+          .find("<p class=soft>4 of the batch's 8 samples per replica; its 2 GPUs share them\n") !=
+      std::string::npos);
+  CHECK(page({"--tp", "4", "--dp", "1"})
+            .find("<p class=soft>all 8 samples of the batch; 4 GPUs share them\n") !=
         std::string::npos);
 }
 
