@@ -79,6 +79,15 @@ std::string question_line(const experiment::Experiment& experiment) {
                      to_text(request.optimizer));
 }
 
+std::string same_stages(const experiment::RunResult& best, const experiment::RunResult& next) {
+  if (best.stages.size() < 2 || next.stages != best.stages) return {};
+  const std::int64_t zero = next.degrees.zero.value_or(0);
+  const bool otherwise = zero != best.degrees.zero.value_or(0);
+  return fmt::format(" (the same stages{})", !otherwise  ? ""
+                                             : zero == 0 ? " without ZeRO"
+                                                         : fmt::format(" with ZeRO {}", zero));
+}
+
 std::vector<std::string> source_lines(const experiment::Experiment& experiment,
                                       const std::vector<experiment::RunResult>& results) {
   std::vector<std::string> lines;

@@ -14,6 +14,10 @@ namespace parsim::report {
 [[nodiscard]] std::string device_mix(const Cluster& cluster, const std::vector<DeviceId>& devices);
 /// "resnet50 on dgx-v100 (8 x v100-sxm2), batch 256, fp32, momentum".
 [[nodiscard]] std::string question_line(const experiment::Experiment& experiment);
+/// Of two pipelines with the same stages, what `next` does otherwise: " (the same stages without
+/// ZeRO)"; "" for any other pair.
+[[nodiscard]] std::string same_stages(const experiment::RunResult& best,
+                                      const experiment::RunResult& next);
 /// Where the times of kernels and of communication come from.
 [[nodiscard]] std::vector<std::string> source_lines(
     const experiment::Experiment& experiment, const std::vector<experiment::RunResult>& results);

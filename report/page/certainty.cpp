@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/errors.hpp"
+#include "report/context.hpp"
 
 namespace parsim::report {
 
@@ -77,15 +78,6 @@ std::vector<const experiment::RunResult*> fitting(const Page& page) {
     }
   }
   return plans;
-}
-
-std::string same_stages(Result best, Result next) {
-  if (best.stages.size() < 2 || next.stages != best.stages) return {};
-  const std::int64_t zero = next.degrees.zero.value_or(0);
-  const bool otherwise = zero != best.degrees.zero.value_or(0);
-  return fmt::format(" (the same stages{})", !otherwise  ? ""
-                                             : zero == 0 ? " without ZeRO"
-                                                         : fmt::format(" with ZeRO {}", zero));
 }
 
 std::string who_is_fastest(const std::vector<const experiment::RunResult*>& plans) {

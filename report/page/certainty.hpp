@@ -11,11 +11,6 @@ namespace parsim::report {
 /// The plans that fit, each once, the best first.
 [[nodiscard]] std::vector<const experiment::RunResult*> fitting(const Page& page);
 
-/// Of two pipelines with the same stages, what `next` does otherwise: " (the same stages without
-/// ZeRO)"; "" for any other pair.
-[[nodiscard]] std::string same_stages(const experiment::RunResult& best,
-                                      const experiment::RunResult& next);
-
 /// How likely the best plan is the fastest. Pipelines with its stages are one answer, and what
 /// differs between them is another. `plans` as from fitting(); "" if there is only one.
 [[nodiscard]] std::string who_is_fastest(const std::vector<const experiment::RunResult*>& plans);

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "report/context.hpp"
+
 namespace parsim::report {
 namespace {
 
@@ -42,6 +44,9 @@ TEST_CASE("certainty: pipelines with the same stages are one answer, ZeRO anothe
             .ends_with("Intervals of other plans overlap, but plans share most of the error: their "
                        "order is surer than their times. "));
   CHECK(who_is_fastest({&best}).empty());
+  CHECK(same_stages(best, tensor) == " (the same stages without ZeRO)");
+  CHECK(same_stages(tensor, best) == " (the same stages with ZeRO 1)");
+  CHECK(same_stages(best, hybrid).empty());
 }
 
 TEST_CASE("certainty: other stages are rivals, and a difference that can be measured is open") {
