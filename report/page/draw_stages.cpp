@@ -44,9 +44,10 @@ std::string samples_of(const Cluster& cluster, const Plan& plan,
   const std::int64_t sharing = stage.tp.value_or(1) * stage.cp.value_or(1);
   const std::string whole =
       fmt::format("{} {} samples", one ? "the batch's" : "a micro-batch's", all);
-  const std::string shared =
-      sharing > 1 ? fmt::format("; {}{} GPUs share them", stage.dp == 1 ? "" : "its ", sharing)
-                  : "";
+  const std::string shared = sharing > 1
+                                 ? fmt::format("; {}{} GPUs share {}", stage.dp == 1 ? "" : "its ",
+                                               sharing, stage.micro_batch == 1 ? "it" : "them")
+                                 : "";
   const LayerPlan* const layer = by_samples(plan, stage);
   if (layer == nullptr || stage.micro_batch == all) {
     return fmt::format("all {} of {}{}", counted(all, "sample"),

@@ -286,6 +286,9 @@ TEST_CASE("page: a stage says how many samples a replica has, and how many GPUs 
       page({"--tp", "2", "--dp", "2"})
           .find("<p class=soft>4 of the batch's 8 samples per replica; its 2 GPUs share them\n") !=
       std::string::npos);
+  CHECK(page({"--tp", "2", "--dp", "2", "--micro-batches", "4"})
+            .find("1 of a micro-batch's 2 samples per replica; its 2 GPUs share it\n") !=
+        std::string::npos);
   CHECK(page({"--tp", "4", "--dp", "1"})
             .find("<p class=soft>all 8 samples of the batch; 4 GPUs share them\n") !=
         std::string::npos);
