@@ -17,7 +17,7 @@ namespace parsim::testing {
 namespace {
 
 /// What a device sees of an operation.
-struct Seen {
+struct SeenOp {
   OpKind kind{};
   Stream stream{};
   std::uint8_t sub = 0;
@@ -34,13 +34,13 @@ std::vector<DeviceId> devices_of(const ExecDag& dag, OpId id) {
 }
 
 /// The operations of a unit's devices, which are named as those of the first unit.
-std::vector<Seen> seen_by(const ExecDag& dag, const Timeline& timeline, const AlikeUnits& units,
-                          std::int32_t unit) {
-  std::vector<Seen> all;
+std::vector<SeenOp> seen_by(const ExecDag& dag, const Timeline& timeline, const AlikeUnits& units,
+                            std::int32_t unit) {
+  std::vector<SeenOp> all;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
-    Seen seen{dag.kind(id), dag.stream(id),   dag.record(id).sub, dag.payload(id),
-              {},           timeline.spans[i]};
+    SeenOp seen{dag.kind(id), dag.stream(id),   dag.record(id).sub, dag.payload(id),
+                {},           timeline.spans[i]};
     for (const DeviceId device : devices_of(dag, id)) {
       if (units.unit_of[device.index()] != unit) continue;
       const auto position = static_cast<std::size_t>(units.position_of[device.index()]);
@@ -51,11 +51,11 @@ std::vector<Seen> seen_by(const ExecDag& dag, const Timeline& timeline, const Al
   return all;
 }
 
-bool equal(const std::vector<Seen>& a, const std::vector<Seen>& b, Seconds step) {
+bool equal(const std::vector<SeenOp>& a, const std::vector<SeenOp>& b, Seconds step) {
   const auto near = [&](Seconds x, Seconds y) {
     return std::abs((x - y).count()) <= 1e-9 * step.count();
   };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const Seen& x, const Seen& y) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const SeenOp& x, const SeenOp& y) {
     return x.kind == y.kind && x.stream == y.stream && x.sub == y.sub && x.payload == y.payload &&
            x.devices == y.devices && near(x.span.start, y.span.start) &&
            near(x.span.end, y.span.end);
@@ -73,11 +73,12 @@ bool equal(const std::vector<DeviceUse>& a, const std::vector<DeviceUse>& b, Sec
                     });
 }
 
-struct Compared {
+struct FoldedCounts {
   std::size_t plans = 0, folded = 0, run = 0;
 };
 
-void compare(const World& world, std::uint64_t seed, std::size_t count, Compared& compared) {
+void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
+                    FoldedCounts& counts) {
   ReplicatedPlans plans(world, seed);
   sim::SimOptions options;
   options.engine = sim::Engine::fast;
@@ -89,11 +90,11 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
     CAPTURE(world.cluster.name);
     CAPTURE(seed);
     CAPTURE(i);
-    ++compared.plans;
+    ++counts.plans;
     const lowering::Lowered folded =
         lowering::lower_folded(world.network, world.cluster, *world.cost, plan);
     if (folded.dag.units == nullptr) continue;
-    ++compared.folded;
+    ++counts.folded;
     const AlikeUnits& units = *folded.dag.units;
     const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
     CHECK(bytes_moved(folded.dag) == bytes_moved(whole));
@@ -103,10 +104,10 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
     CHECK(operations == static_cast<std::int64_t>(whole.size()));
     const std::optional<Timeline> found = simulator->run_folded(folded.dag);
     if (!found) continue;
-    ++compared.run;
+    ++counts.run;
     const Timeline all = simulator->run(whole);
     const Seconds step = makespan(all);
-    const std::vector<Seen> wanted = seen_by(folded.dag, *found, units, 0);
+    const std::vector<SeenOp> wanted = seen_by(folded.dag, *found, units, 0);
     for (std::size_t u = 0; u < units.count(); ++u)
       CHECK(equal(wanted, seen_by(whole, all, units, static_cast<std::int32_t>(u)), step));
     const std::size_t devices = world.cluster.devices.size();
@@ -117,21 +118,21 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
 }
 
 TEST_CASE("folded: the operations and times of one of several equal replicas, on random plans") {
-  Compared compared;
+  FoldedCounts counts;
   std::uint64_t seed = 1;
   const std::size_t more = long_tests() ? 10 : 1;
   for (const std::string& cluster : clusters_with_replicas()) {
     for (const Network& network : tiny_networks()) {
       const World world(network, topologies::load_cluster(cluster, "test"));
-      compare(world, seed++, 3 * more, compared);
+      compare_folded(world, seed++, 3 * more, counts);
     }
     const World world("gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128", cluster);
-    compare(world, seed++, 20 * more, compared);
+    compare_folded(world, seed++, 20 * more, counts);
   }
-  CHECK(compared.plans > 400 * more);
-  CHECK(compared.folded > 75 * more);
-  CHECK(compared.run > 50 * more);
-  MESSAGE(compared.plans << " plans, " << compared.folded << " folded, " << compared.run << " run");
+  CHECK(counts.plans > 400 * more);
+  CHECK(counts.folded > 75 * more);
+  CHECK(counts.run > 50 * more);
+  MESSAGE(counts.plans << " plans, " << counts.folded << " folded, " << counts.run << " run");
 }
 
 }  // namespace
