@@ -109,6 +109,7 @@ def compare(
     no_what_if: bool | None = None,
     no_timings: bool | None = None,
     wide: bool | None = None,
+    devices: Literal['all', 'classes'] | None = None,
     columns: str | float | list[int] | list[str] | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,
     search_costs: Literal['own', 'paper', 'paper-total'] | None = None,
@@ -187,6 +188,7 @@ def simulate(
     title: str | float | None = None,
     no_timeline: bool | None = None,
     no_timings: bool | None = None,
+    devices: Literal['all', 'classes'] | None = None,
     rounding: Literal['largest-remainder', 'released'] | None = None,
     search_costs: Literal['own', 'paper', 'paper-total'] | None = None,
     degrees: Literal['dividing', 'any'] | None = None,
@@ -409,7 +411,7 @@ def collective(
     collective_launch: str | float | None = None,
     size: str | float | None = None,
     sizes: str | float | None = None,
-    devices: int | None = None,
+    devices: Literal['all', 'classes'] | None = None,
     overrides: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
 ) -> Result: ...
 
