@@ -19,9 +19,9 @@ experiment::DeviceResult device(const std::string& name, double compute, std::in
 }
 
 TEST_CASE("devices: equal ones are one class, by their first device") {
-  const std::vector<experiment::DeviceResult> devices = {
-      device("a", 1, 5), device("b", 2, 5), device("c", 1 + 1e-13, 5), device("d", 1, 6),
-      device("e", 2, 5)};
+  const std::vector<experiment::DeviceResult> devices = {device("a", 1, 5), device("b", 2, 5),
+                                                         device("c", 1 + 1e-13, 5),
+                                                         device("d", 1, 6), device("e", 2, 5)};
   const std::vector<DeviceClass> classes = device_classes(devices);
   REQUIRE(classes.size() == 3);
   CHECK(classes[0].first.name == "a");
