@@ -268,7 +268,8 @@ const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> device
     }
   }
   units.devices = std::move(devices);
-  if (cost_ == nullptr || find_hops(units)) at->second = std::make_unique<AlikeUnits>(std::move(units));
+  if (cost_ == nullptr || find_hops(units))
+    at->second = std::make_unique<AlikeUnits>(std::move(units));
   return at->second.get();
 }
 
