@@ -93,7 +93,7 @@ ChildEnd run_child(std::vector<std::string> words) {
       ::execve(arguments[0], arguments.data(), environment.data());
     }
     const int error = errno;
-    [[maybe_unused]] const auto told = ::write(failure[1], &error, sizeof error);
+    [[maybe_unused]] const auto written = ::write(failure[1], &error, sizeof error);
     ::_exit(ExitCode::hardware);
   }
   int error = child < 0 ? errno : 0;

@@ -48,15 +48,13 @@ class Classes {
       links_.insert(links_.end(), 2, color);
     }
     for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
-    rates_ = links_;
     if (units_ == nullptr || (units_alike() && devices_alike())) collect(options.fidelity);
   }
 
   /// False if too little is equal; of a folded DAG, if units would not stay equal.
   bool refine() {
     if (communications_.empty()) return false;  // kernels are only additions; or too many flows
-    if (find_coarsest() && units_alike()) return true;
-    return units_ != nullptr && find_finest() && units_alike();
+    return find_classes() && units_alike();
   }
 
   void merge(const SimulationOutput& output) {
@@ -84,7 +82,7 @@ class Classes {
     bool within = false;  ///< a unit of a folded DAG: each other unit has the same
   };
 
-  bool find_coarsest() {
+  bool find_classes() {
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {
@@ -99,25 +97,6 @@ class Classes {
       const std::size_t finer = link_classes();
       if (2 * finer > used_links_.size()) return false;
       if (finer == classes && std::exchange(history, true)) return true;
-      classes = finer;
-    }
-    return false;
-  }
-
-  /// Of a folded DAG: every operation and every hop of the first unit is a class of its own, with
-  /// those of other units in its place.
-  bool find_finest() {
-    links_ = rates_;
-    for (std::size_t i = 0; i < operations_.size(); ++i) operations_[i] = mix(1, Color{i});
-    for (const std::size_t link : used_links_) {
-      if (units_->hop_unit[link] >= 0) links_[link] = mix(2, Color{units_->hop_origin[link]});
-    }
-    std::size_t classes = link_classes();
-    for (int round = 0; round < most_rounds; ++round) {
-      color_routes();
-      color_links();
-      const std::size_t finer = link_classes();
-      if (finer == classes) return true;
       classes = finer;
     }
     return false;
@@ -350,7 +329,7 @@ class Classes {
   double bytes_reduced_in_network_ = 0, reduced_within_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
   // Colours; links by Hop::index().
-  std::vector<Color> rates_, links_, carried_, within_, devices_, routes_, operations_;
+  std::vector<Color> links_, carried_, within_, devices_, routes_, operations_;
 };
 
 }  // namespace

@@ -29,8 +29,7 @@ namespace parsim::sim {
 ///
 /// Of a folded DAG (ExecDag::units) other units' operations are not there: their links carry what
 /// the first unit's own carry, and flows of sums over all units. It merges only if the links of
-/// every unit then have the classes of the first one's. Where little is equal, every operation and
-/// link of the first unit is a class of its own, with those in its place in other units.
+/// every unit then have the classes of the first one's.
 ///
 /// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
 ///

@@ -73,7 +73,7 @@ std::string_view number_in(std::string_view label) {
   return at == std::string_view::npos ? std::string_view{} : label.substr(at + 12);
 }
 
-/// Whether several micro-batches are told apart.
+/// Whether bars name their micro-batch: there are several.
 bool several_micro_batches(const Bars& bars) {
   return std::any_of(bars.labels.begin(), bars.labels.end(), [](const BarLabel& label) {
     const std::string_view number = number_in(label.text);
