@@ -12,25 +12,27 @@ namespace {
 using Wall = std::chrono::steady_clock;
 }  // namespace
 
-void Clock::run(const std::vector<std::function<void()>>& bodies) {
+void Clock::run(const std::vector<std::function<void()>>& bodies,
+                const std::function<void(std::size_t)>& prepare) {
   now_ = {};
   threads_ = bodies.size();
   std::latch ready(std::ssize(bodies) + 1);
   bool complete = false;  // written before the latch opens
   std::vector<std::jthread> threads;
   threads.reserve(bodies.size());
-  const auto start = [&](const std::function<void()>& body) {
-    threads.emplace_back([this, &body, &ready, &complete] {
+  const auto start = [&](std::size_t b) {
+    threads.emplace_back([this, b, &bodies, &prepare, &ready, &complete] {
+      if (prepare) prepare(b);
       ready.arrive_and_wait();
       if (!complete) return;
-      body();
+      bodies[b]();
       const std::lock_guard lock(mutex_);
       --threads_;
       jump_if_all_block();
     });
   };
   try {
-    for (const std::function<void()>& body : bodies) start(body);
+    for (std::size_t b = 0; b < bodies.size(); ++b) start(b);
   } catch (...) {  // no thread, or no memory for one: those that wait would wait for ever
     ready.count_down(std::ssize(bodies) + 1 - std::ssize(threads));
     throw;

@@ -30,7 +30,10 @@ class Clock {
 
   /// Runs each body on a thread of its own and returns when all have returned. They must not throw.
   /// Throws std::system_error if a thread cannot be started; then no body has run.
-  void run(const std::vector<std::function<void()>>& bodies);
+  ///
+  /// prepare   called on every thread, by body, before time begins; must not throw
+  void run(const std::vector<std::function<void()>>& bodies,
+           const std::function<void(std::size_t body)>& prepare = {});
 
   /// Since run() has started all threads.
   [[nodiscard]] Time now();

@@ -18,13 +18,19 @@ namespace {
 
 class ThreadRun {
  public:
-  ThreadRun(const ExecDag& dag, const Dispatch& order, const std::function<void(OpId)>& work,
-            Clock& clock)
+  using Work = std::function<void(OpId, std::size_t member)>;
+
+  /// each_member   members of a collective do their own work; else the last to arrive does it all
+  ThreadRun(const ExecDag& dag, const Dispatch& order, const Work& work, Clock& clock,
+            bool each_member)
       : order_(order),
         work_(work),
         clock_(clock),
+        each_member_(each_member),
         by_stream_(order.streams.size()),
         arrived_(dag.size()),
+        finished_(dag.size()),
+        begun_(dag.size()),
         ended_(dag.size()) {
     timeline_.spans.resize(dag.size());
     for (std::uint32_t t = 0; t < order.stream_ops.size(); ++t) {
@@ -32,48 +38,63 @@ class ThreadRun {
     }
   }
 
-  Timeline run() {
+  Timeline run(const std::function<void(std::size_t)>& prepare) {
     std::vector<std::function<void()>> threads;
     for (const std::vector<std::uint32_t>& stream_ops : by_stream_) {
       threads.emplace_back([this, &stream_ops] {
-        for (const std::uint32_t stream_op : stream_ops) take(order_.stream_ops[stream_op]);
+        for (const std::uint32_t stream_op : stream_ops) take(stream_op);
       });
     }
-    clock_.run(threads);
+    clock_.run(threads, prepare);
     if (error_) std::rethrow_exception(error_);
     return std::move(timeline_);
   }
 
  private:
-  void take(const StreamOp& stream_op) {
+  void take(std::uint32_t number) {
+    const StreamOp& stream_op = order_.stream_ops[number];
     for (const std::uint32_t wait : order_.waits_of(stream_op)) {
       clock_.wait(ended_[order_.stream_ops[wait].op.index()]);
     }
     const std::size_t op = stream_op.op.index();
     const auto members = static_cast<std::uint32_t>(order_.stream_ops_of(stream_op.op).size());
-    // The last member to arrive does the work for all.
-    if (arrived_[op].fetch_add(1, std::memory_order_acq_rel) + 1 < members) {
-      clock_.wait(ended_[op]);
-      return;
+    const bool last = arrived_[op].fetch_add(1, std::memory_order_acq_rel) + 1 == members;
+    if (last) timeline_.spans[op].start = clock_.now();
+    if (each_member_ && members > 1) {
+      if (last) {
+        clock_.set(begun_[op]);
+      } else {
+        clock_.wait(begun_[op]);
+      }
+      work(stream_op.op, number - order_.first_stream_op[op]);
+      if (finished_[op].fetch_add(1, std::memory_order_acq_rel) + 1 == members) return end(op);
+      return clock_.wait(ended_[op]);
     }
-    Span& span = timeline_.spans[op];
-    span.start = clock_.now();
+    if (!last) return clock_.wait(ended_[op]);
+    work(stream_op.op, 0);
+    end(op);
+  }
+
+  void work(OpId op, std::size_t member) {
     try {
-      if (!failed_.load(std::memory_order_relaxed)) work_(stream_op.op);
+      if (!failed_.load(std::memory_order_relaxed)) work_(op, member);
     } catch (...) {
       // The other operations end without work, so that every thread returns.
       if (!failed_.exchange(true)) error_ = std::current_exception();
     }
-    span.end = clock_.now();
+  }
+  void end(std::size_t op) {
+    timeline_.spans[op].end = clock_.now();
     clock_.set(ended_[op]);
   }
 
   const Dispatch& order_;
-  const std::function<void(OpId)>& work_;
+  const Work& work_;
   Clock& clock_;
+  bool each_member_;
   std::vector<std::vector<std::uint32_t>> by_stream_;
-  std::vector<std::atomic<std::uint32_t>> arrived_;
-  std::vector<std::atomic<bool>> ended_;
+  std::vector<std::atomic<std::uint32_t>> arrived_, finished_;
+  std::vector<std::atomic<bool>> begun_, ended_;
   Timeline timeline_;
   std::atomic<bool> failed_ = false;
   std::exception_ptr error_;
@@ -89,11 +110,20 @@ std::optional<DeviceId> device_of(const Processes* processes) {
 
 Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
                         const std::function<void(OpId)>& work, Clock& clock) {
-  return ThreadRun(dag, order, work, clock).run();
+  return ThreadRun(
+             dag, order, [&](OpId op, std::size_t) { work(op); }, clock, false)
+      .run({});
+}
+
+Timeline run_members_on_threads(const ExecDag& dag, const Dispatch& order,
+                                const std::function<void(OpId, std::size_t)>& work, Clock& clock,
+                                const std::function<void(std::size_t)>& prepare) {
+  return ThreadRun(dag, order, work, clock, true).run(prepare);
 }
 
 std::vector<std::vector<Seconds>> repeat_together(const std::vector<std::function<void()>>& works,
-                                                  int samples, Clock& clock) {
+                                                  int samples, Clock& clock,
+                                                  const std::function<void(std::size_t)>& prepare) {
   std::vector<std::vector<Seconds>> times(works.size());
   std::atomic<std::size_t> unfinished = works.size();
   std::vector<std::function<void()>> threads;
@@ -110,64 +140,8 @@ std::vector<std::vector<Seconds>> repeat_together(const std::vector<std::functio
       }
     });
   }
-  clock.run(threads);
+  clock.run(threads, prepare);
   return times;
-}
-
-HostEngine::HostEngine(const ExecDag& dag, std::optional<DeviceId> mine)
-    : dag_(dag), stores_(parsim::hw::stores(dag)), received_(received_gradients(dag)), mine_(mine) {
-  samples_ = dag.batch / stores_.micro_batches;
-  std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
-  for (const auto& [key, store] : stores_.all) {
-    memory_[key].resize(static_cast<std::size_t>(store.box.volume()));
-  }
-}
-
-View<double> HostEngine::view(const StoreKey& key) {
-  const auto found = stores_.all.find(key);
-  ensure(found != stores_.all.end(), "a kernel's tensor is among the DAG's stores");
-  return dense_view(memory_.at(key).data(), found->second.box, false);
-}
-
-View<double> HostEngine::view_of(const TensorSlice& slice) {
-  for (const auto& [mirrored, view] : mirrors_) {
-    if (mirrored.key == slice.key && mirrored.region.contains(slice.region)) return view;
-  }
-  return view(slice.key);
-}
-
-View<double> HostEngine::state(const StoreKey& key) {
-  return memory_.contains(key) ? view(key) : View<double>{};
-}
-
-double* HostEngine::scratch(std::int64_t count) {
-  scratch_.push_back(std::make_unique<double[]>(static_cast<std::size_t>(count)));
-  return scratch_.back().get();
-}
-
-bool HostEngine::has_rivals(const StoreKey& key) {
-  const bool found = std::binary_search(received_.begin(), received_.end(), key);
-  rivalry_ = rivalry_ || found;
-  return found;
-}
-
-void HostEngine::reset() {
-  for (auto& [key, values] : memory_) {
-    std::fill(values.begin(), values.end(), 0.0);
-    const auto fill = fill_of(dag_, key, stores_.all.at(key).box, samples_, view(key));
-    if (fill) for_each(static_cast<std::uint32_t>(values.size()), *fill)();
-  }
-}
-
-std::vector<View<double>> HostEngine::mirror(const std::vector<RemoteSlice>& remote_slices) {
-  mirrors_.clear();
-  std::vector<View<double>> views;
-  for (const RemoteSlice& remote_slice : remote_slices) {
-    const Region& region = remote_slice.slice.region;
-    views.push_back(dense_view(scratch(region.volume()), region, false));
-    mirrors_.emplace_back(remote_slice.slice, views.back());
-  }
-  return views;
 }
 
 HostNumbers::HostNumbers(const ExecDag& dag, Processes* processes)
@@ -234,17 +208,6 @@ Timeline HostNumbers::run(const Dispatch& order) {
   };
   Clock clock(ClockKind::wall);
   return run_on_threads(dag_, order, compute, clock);
-}
-
-std::vector<double> HostNumbers::values(const StoreKey& key, const Region& region) {
-  const View<double> view = engine_.view(key);
-  Loops loops;
-  for (std::size_t a = 0; a < region.rank(); ++a) {
-    loops.over(a, narrow(region[a].begin), static_cast<std::uint32_t>(region[a].size()));
-  }
-  std::vector<double> values;
-  for (std::uint32_t i = 0; i < loops.size(); ++i) values.push_back(view(loops.index(i)));
-  return values;
 }
 
 std::string worst_difference(

@@ -13,9 +13,8 @@
 #include "core/timeline.hpp"
 #include "hw/clock.hpp"
 #include "hw/dispatch.hpp"
-#include "hw/kernels_moves.hpp"
+#include "hw/host_tensors.hpp"
 #include "hw/processes.hpp"
-#include "hw/remote_slices.hpp"
 
 namespace parsim::hw {
 
@@ -24,32 +23,30 @@ namespace parsim::hw {
 /// thrown here after all threads have ended.
 [[nodiscard]] Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
                                       const std::function<void(OpId)>& work, Clock& clock);
+/// The same where each member of a collective, counted from 0 in the group's order, does its own
+/// work when all have arrived.
+///
+/// prepare   called on every stream's thread, by stream, before time begins; must not throw
+[[nodiscard]] Timeline run_members_on_threads(
+    const ExecDag& dag, const Dispatch& order,
+    const std::function<void(OpId, std::size_t member)>& work, Clock& clock,
+    const std::function<void(std::size_t stream)>& prepare);
 
 /// Durations of kinds of work that run concurrently: a thread per kind repeats it until each has
 /// run `samples` times. By kind, the first `samples`, throughout which the other kinds ran too.
+/// prepare   as above, by kind
 [[nodiscard]] std::vector<std::vector<Seconds>> repeat_together(
-    const std::vector<std::function<void()>>& works, int samples, Clock& clock);
+    const std::vector<std::function<void()>>& works, int samples, Clock& clock,
+    const std::function<void(std::size_t kind)>& prepare = {});
 
 /// Kernel bodies in loops over memory of the host, in float64.
-class HostEngine {
+class HostEngine : public HostTensors<double> {
  public:
-  using Scalar = double;
   using Action = std::function<void()>;
+  using HostTensors::HostTensors;
 
-  /// mine   the one device whose tensors this process has; else it has all of them
-  explicit HostEngine(const ExecDag& dag, std::optional<DeviceId> mine = {});
-
-  [[nodiscard]] View<double> view(const StoreKey& key);
-  [[nodiscard]] View<double> view_of(const TensorSlice& slice);
-  [[nodiscard]] View<double> state(const StoreKey& key);
-  [[nodiscard]] double* scratch(std::int64_t count);
+  /// Its results are added to stores that begin as zero.
   [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
-  [[nodiscard]] bool is_apart() const { return mine_.has_value(); }
-  [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
-  /// Recorded for take_rivalry().
-  [[nodiscard]] bool has_rivals(const StoreKey& key);
-  [[nodiscard]] double rate() const { return learning_rate; }
-  [[nodiscard]] std::int64_t samples() const { return samples_; }
 
   template <class Body>
   [[nodiscard]] Action for_each(std::uint32_t count, Body body) const {
@@ -68,26 +65,6 @@ class HostEngine {
       }
     };
   }
-
-  [[nodiscard]] const Stores& stores() const { return stores_; }
-  /// Whether has_rivals() returned true since the last call.
-  [[nodiscard]] bool take_rivalry() { return std::exchange(rivalry_, false); }
-  /// Data and weights as before the step, everything else zero.
-  void reset();
-  /// Receive buffers for remote slices; until the next call, views of those slices are of the
-  /// buffers.
-  [[nodiscard]] std::vector<View<double>> mirror(const std::vector<RemoteSlice>& remote_slices);
-
- private:
-  const ExecDag& dag_;
-  Stores stores_;
-  std::int64_t samples_ = 1;
-  std::map<StoreKey, std::vector<double>> memory_;
-  std::vector<std::unique_ptr<double[]>> scratch_;
-  std::vector<StoreKey> received_;  ///< weight gradients that transfers add to, sorted
-  bool rivalry_ = false;
-  std::optional<DeviceId> mine_;
-  std::vector<std::pair<TensorSlice, View<double>>> mirrors_;
 };
 
 /// The numbers of one training step, computed from the DAG alone.
@@ -101,7 +78,9 @@ class HostNumbers {
   /// One step on threads by the wall clock, from the numbers before the step.
   [[nodiscard]] Timeline run(const Dispatch& order);
   /// What a device holds of a region after the step, row-major.
-  [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region);
+  [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region) {
+    return engine_.values(key, region);
+  }
   [[nodiscard]] const Stores& stores() const { return engine_.stores(); }
 
  private:
