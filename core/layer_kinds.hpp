@@ -78,6 +78,9 @@ struct Norm {
 
 /// Element-wise function of one tensor: "relu", "sigmoid", "gelu", … (the name is the ONNX
 /// operator's in lower case). `parameters` is the count of learned numbers (PRelu), 0 otherwise.
+/// "rotary" (Su et al. 2021, "RoFormer", equation 34) turns pairs of neighbouring channels by an
+/// angle that grows with the token: token · 10000^(−channel / channels), where the paper counts the
+/// channels of a head, which this layer does not know, it counts all.
 struct Activation {
   std::string function = "relu";
   std::int64_t parameters = 0;

@@ -28,6 +28,7 @@
 #include "hw/math/norms.hpp"
 #include "hw/math/pointwise.hpp"
 #include "hw/math/products.hpp"
+#include "hw/math/rotary.hpp"
 #include "hw/math/softmax.hpp"
 #include "hw/tensor_slices.hpp"
 

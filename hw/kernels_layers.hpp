@@ -34,6 +34,7 @@ class LayerKernels {
       : engine_(engine), p_(part), out_(out), region_(part.part.out) {}
 
   void operator()(const Activation& activation) {
+    if (activation.function == "rotary") return rotary();
     const Curve function = curve_of(activation);
     if (function == Curve::prelu) return prelu(activation);
     if (p_.forward()) {
@@ -189,15 +190,10 @@ class LayerKernels {
   void operator()(const Combine& combine) {
     MergePart<T> part;
     part.merge = merge_of(combine);
-    part.rank = static_cast<int>(region_.rank());
     part.count = static_cast<int>(p_.inputs.size());
     for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
       part.x[k] = p_.inputs[k];
-      const Shape& shape = p_.shapes[k];
-      part.missing[k] = static_cast<int>(p_.layer.out.axes.size() - shape.axes.size());
-      for (std::size_t a = 0; a < shape.axes.size(); ++a) {
-        part.narrow[k][a + 1] = shape.axes[a].extent == 1;
-      }
+      part.operand[k] = broadcast_of(p_.shapes[k], p_.layer.out);
     }
     if (alike()) return merge_alike(part);
     if (p_.forward()) {
@@ -206,16 +202,9 @@ class LayerKernels {
     }
     for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
       if (!p_.wants_input(k)) continue;
-      const auto missing = static_cast<std::size_t>(part.missing[k]);
-      // The output's axes that make one element of the operand each, and those that make many.
-      std::vector<std::size_t> many;
-      std::vector<std::size_t> one;
-      for (std::size_t a = 0; a < region_.rank(); ++a) {
-        const bool shared = a > 0 && (a <= missing || part.narrow[k][a - missing]);
-        (shared ? many : one).push_back(a);
-      }
-      const Loops own = loops_over(region_, p_.out_gradient, many);
-      const Loops copies = loops_over(region_, p_.out_gradient, one);
+      const SharedAxes axes = shared_axes(part.operand[k]);
+      const Loops own = loops_over(region_, p_.out_gradient, axes.many);
+      const Loops copies = loops_over(region_, p_.out_gradient, axes.one);
       each(own.size(),
            MergeBackward<T>{own, copies, part, gradient(k), p_.out_gradient, static_cast<int>(k)});
     }
@@ -243,12 +232,16 @@ class LayerKernels {
     loss.lines = lines_along(axes[0].dim == Dim::channel ? 1 : axes.size(), in);
     loss.first_sample = p_.op.micro_batch * engine_.samples();
     loss.positions = loss.lines.count / region_[0].size();
-    loss.share = static_cast<Wide<T>>(1 / static_cast<double>(p_.dag.batch * loss.positions));
+    const Interval own = p_.part.contraction;  // tokens
+    loss.first_position = own.begin;
+    loss.all_positions = own.empty() ? loss.positions : axes[0].extent;
+    loss.share = static_cast<Wide<T>>(1 / static_cast<double>(p_.dag.batch * loss.all_positions));
     const bool along = loss.lines.x.stride[loss.lines.axis] == 1;
     loss.lines.dot = engine_.scratch(loss.lines.count);
     reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
     if (p_.forward()) {
-      return reduction(region_[0].size(), loss.positions, CrossEntropyForward<T>{loss, p_.out});
+      return reduction(region_[0].size(), loss.positions,
+                       CrossEntropyForward<T>{loss, p_.out, p_.slices.adds});
     }
     loss.lines.dx = gradient(0);
     const CrossEntropyBackward<T> body{loss, along};
@@ -376,6 +369,23 @@ class LayerKernels {
     extents(p_.shapes[0], map.in_extent);
     map.in_rank = static_cast<int>(p_.shapes[0].axes.size()) + 1;
     remap(0, region_, map);
+  }
+
+  void rotary() {
+    if (!p_.forward() && !p_.wants_input(0)) return;
+    const Region& in = p_.slices.inputs[0].region;  // whole pairs
+    const std::size_t last = in.rank() - 1;
+    Rotary<T> body;
+    body.from = p_.forward() ? p_.inputs[0] : p_.out_gradient;
+    body.to = p_.forward() ? p_.out : gradient(0);
+    body.out = box_of(region_);
+    body.axis = static_cast<int>(last);
+    body.channels = narrow(p_.shapes[0].axes.back().extent);
+    body.backward = !p_.forward();
+    body.pairs = loops_over(in, body.from, {last});
+    const std::int64_t pairs = (in[last].size() + 1) / 2;
+    body.pairs.over(last, narrow(in[last].begin), static_cast<std::uint32_t>(pairs), 2);
+    each(body.pairs.size(), body);
   }
 
   void prelu(const Activation& activation) {

@@ -133,6 +133,8 @@ class ProductKernels {
     MatMulPart<T> part{p_.inputs[0],
                        p_.inputs[1],
                        p_.forward() ? p_.out : p_.out_gradient,
+                       broadcast_of(p_.shapes[0], p_.layer.out),
+                       broadcast_of(p_.shapes[1], p_.layer.out),
                        box_of(region_),
                        static_cast<int>(rank) - 2,
                        static_cast<int>(rank) - 1,
@@ -156,7 +158,19 @@ class ProductKernels {
       (i == 0 ? gradient.y_view : gradient.w_view) = d;
       gradient.overwrites = engine_.is_sole(to.key);
       if (batched(gradient)) continue;
-      each(to.region.volume(), MatMulBackward<T>{loops_over(to.region, d), part, d, i == 0});
+      // Its batch as the output has it, of which it is one for all along some axes; then its own
+      // two axes.
+      const Broadcast& own = i == 0 ? part.left_at : part.right_at;
+      const SharedAxes axes = shared_axes(own, 2);
+      std::vector<std::size_t> rest = axes.one;
+      rest.insert(rest.end(), {rank - 2, rank - 1});
+      Loops loops = loops_over(region_, part.y, axes.many);
+      for (const std::size_t a : {rank - 2, rank - 1}) {
+        const Interval whole = to.region[a - static_cast<std::size_t>(own.missing)];
+        loops.over(a, narrow(whole.begin), static_cast<std::uint32_t>(whole.size()));
+      }
+      each(to.region.volume(),
+           MatMulBackward<T>{loops, loops_over(region_, part.y, rest), part, d, i == 0});
     }
   }
 
@@ -244,9 +258,73 @@ class ProductKernels {
   /// Products of the last two axes, one for each position of the others.
   bool batched(const DenseRequest<T>& request) {
     if constexpr (requires(Engine& e) { e.multiply_each(request); }) {
-      return runs(request, [&](const DenseRequest<T>& r) { return engine_.multiply_each(r); });
+      const std::optional<DenseRequest<T>> plain = without_broadcast(request);
+      return plain &&
+             runs(*plain, [&](const DenseRequest<T>& r) { return engine_.multiply_each(r); });
     }
     return false;
+  }
+  /// Where the right operand is one for all positions along the last axes of the batch, these are
+  /// rows of one product (queries that share keys and values). Nothing if another operand or other
+  /// axes are broadcast, or the rows do not follow each other.
+  [[nodiscard]] std::optional<DenseRequest<T>> without_broadcast(DenseRequest<T> r) const {
+    const std::size_t rank = region_.rank();
+    if (r.y.rank() != rank) return std::nullopt;
+    for (std::size_t a = 1; a + 2 < rank; ++a) {
+      if (r.y[a].size() != region_[a].size()) return std::nullopt;
+    }
+    std::size_t first = rank - 2;  // of the axes that become rows
+    const std::size_t missing = rank - r.w.rank();
+    const auto repeats = [&](std::size_t a) {
+      return a <= missing || r.w[a - missing].size() != region_[a].size();
+    };
+    while (first > 1 && repeats(first - 1)) --first;
+    for (std::size_t a = 1; a < first; ++a) {
+      if (repeats(a)) return std::nullopt;
+    }
+    if (first == rank - 2) return r;
+    // Left operand and output: the batch that is left, all rows, columns.
+    const auto with_rows = [&](Region& region, View<T>& view) {
+      Region box;
+      View<T> merged;
+      const auto take = [&](std::size_t a) {
+        merged.begin[box.rank()] = view.begin[a];
+        merged.stride[box.rank()] = view.stride[a];
+        box.push_back(region[a]);
+      };
+      merged.data = view.data;
+      for (std::size_t a = 0; a < first; ++a) take(a);
+      std::int64_t rows = 1;
+      for (std::size_t a = rank - 1; a-- > first;) {
+        if (region[a].size() > 1 && view.stride[a] != view.stride[rank - 2] * rows) return false;
+        rows *= region[a].size();
+        merged.data += (region[a].begin - view.begin[a]) * view.stride[a];
+      }
+      merged.stride[box.rank()] = view.stride[rank - 2];
+      box.push_back({0, rows});
+      take(rank - 1);
+      region = box;
+      view = merged;
+      return true;
+    };
+    if (!with_rows(r.x, r.x_view) || !with_rows(r.y, r.y_view)) return std::nullopt;
+    // Right operand: without the axes of one element.
+    Region box;
+    View<T> view;
+    view.data = r.w_view.data;
+    for (std::size_t a = 0; a < r.w.rank(); ++a) {
+      const std::size_t out = a == 0 ? 0 : a + missing;
+      if (out >= first && out < rank - 2) {
+        view.data += (r.w[a].begin - r.w_view.begin[a]) * r.w_view.stride[a];
+        continue;
+      }
+      view.begin[box.rank()] = r.w_view.begin[a];
+      view.stride[box.rank()] = r.w_view.stride[a];
+      box.push_back(r.w[a]);
+    }
+    r.w = box;
+    r.w_view = view;
+    return r;
   }
   /// The request for one of its products, whose result goes to where the gradient lies.
   template <class Request>

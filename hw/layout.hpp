@@ -7,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "core/region.hpp"
+#include "core/shape.hpp"
 #include "hw/math/pointwise.hpp"
 #include "hw/math/view.hpp"
 
@@ -93,6 +94,31 @@ template <class T>
     loops.over(a, narrow(region[a].begin), static_cast<std::uint32_t>(region[a].size()));
   }
   return loops;
+}
+
+/// How an operand of such a shape is broadcast to an output.
+[[nodiscard]] inline Broadcast broadcast_of(const Shape& operand, const Shape& out) {
+  Broadcast broadcast;
+  broadcast.rank = static_cast<int>(out.axes.size()) + 1;
+  broadcast.missing = static_cast<int>(out.axes.size() - operand.axes.size());
+  for (std::size_t a = 0; a < operand.axes.size(); ++a) {
+    broadcast.narrow[a + 1] = operand.axes[a].extent == 1;
+  }
+  return broadcast;
+}
+/// The output's axes, without the last `skip`: along `many` the operand has one element for all, or
+/// along `one` one for each.
+struct SharedAxes {
+  std::vector<std::size_t> many, one;
+};
+[[nodiscard]] inline SharedAxes shared_axes(const Broadcast& operand, std::size_t skip = 0) {
+  SharedAxes axes;
+  const auto missing = static_cast<std::size_t>(operand.missing);
+  for (std::size_t a = 0; a + skip < static_cast<std::size_t>(operand.rank); ++a) {
+    const bool shared = a > 0 && (a <= missing || operand.narrow[a - missing]);
+    (shared ? axes.many : axes.one).push_back(a);
+  }
+  return axes;
 }
 
 /// A walk over the same region of N tensors of one rank, in the first one's order of memory; axes

@@ -222,8 +222,8 @@ namespace {
 
 /// Why a kind cannot be computed, or "".
 std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
-  constexpr std::array<std::string_view, 8> activations{"relu", "leakyrelu", "clip", "sigmoid",
-                                                        "tanh", "silu",      "gelu", "hardswish"};
+  constexpr std::array<std::string_view, 9> activations{
+      "relu", "leakyrelu", "clip", "sigmoid", "tanh", "silu", "gelu", "hardswish", "rotary"};
   constexpr std::array<std::string_view, 6> merges{"add", "sub", "mul", "div", "max", "min"};
   constexpr std::array<std::string_view, 3> folds{"mean", "sum", "max"};
   const auto among = [](const auto& words, const std::string& word) {
@@ -244,13 +244,6 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
       return "a pooling of several channel axes";
   } else if (const auto* reduce = kind.as<Reduce>()) {
     if (!among(folds, reduce->function)) return "reduction " + reduce->function;
-  } else if (kind.as<MatMul>() != nullptr) {
-    if (inputs[0].axes.size() != inputs[1].axes.size()) return "a matrix product that broadcasts";
-    for (std::size_t a = 0; a + 2 < inputs[0].axes.size(); ++a) {
-      if (inputs[0].axes[a].extent != inputs[1].axes[a].extent) {
-        return "a matrix product that broadcasts";
-      }
-    }
   }
   return {};
 }
@@ -277,8 +270,7 @@ void check_runnable(const ExecDag& dag, const std::string& where) {
     const Work work = dag.work(std::get<Compute>(dag.op(OpId{i})).work);
     const Layer& layer = dag.network[work.layer];
     const bool whole = work.contraction_end == work.contraction_begin;
-    const bool sums = layer.kind.as<Loss>() != nullptr || layer.kind.as<Attention>() != nullptr;
-    if (work.zigzag == 0 && (whole || !sums)) continue;
+    if (work.zigzag == 0 && (whole || layer.kind.as<Attention>() == nullptr)) continue;
     throw InputError(where,
                      fmt::format("layer '{}' (context parallelism divides its tokens)", layer.name),
                      "real hardware cannot run this yet; simulate it without --hw, or leave out "

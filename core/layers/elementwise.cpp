@@ -1,6 +1,8 @@
 // The kinds that treat every element alone, and the sources of activations.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 #include "core/layers/kinds.hpp"
 
@@ -10,6 +12,16 @@ Shape output_shape(const Input&, Shapes, std::string_view where) {
   throw InputError(where, "an input without a shape", "use add_input");
 }
 
+Region input_region(const Activation& kind, Shapes in, const Shape&, std::size_t,
+                    const Part& part) {
+  Region region = part.out;
+  if (kind.function != "rotary" || region.empty()) return region;
+  // Pairs of channels turn together.
+  Interval& channels = region[region.rank() - 1];
+  channels.begin -= channels.begin % 2;
+  channels.end = std::min(channels.end + channels.end % 2, in[0].axes.back().extent);
+  return region;
+}
 std::vector<ParameterShape> parameter_shapes(const Activation& kind, Shapes) {
   if (kind.parameters == 0) return {};
   return {{"slope", {kind.parameters}}};

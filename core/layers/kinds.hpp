@@ -66,6 +66,8 @@ std::vector<ParameterShape> parameter_shapes(const Norm& kind, Shapes in);
 Region parameter_region(const Norm& kind, Shapes in, const Shape& out, std::size_t parameter,
                         const Part& part);
 
+Region input_region(const Activation& kind, Shapes in, const Shape& out, std::size_t input,
+                    const Part& part);
 std::vector<ParameterShape> parameter_shapes(const Activation& kind, Shapes in);
 Region parameter_region(const Activation& kind, Shapes in, const Shape& out, std::size_t parameter,
                         const Part& part);

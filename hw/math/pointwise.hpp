@@ -405,27 +405,17 @@ struct MergeAlike {
   }
 };
 
-/// Where operands of a combination lie: aligned at the last axis, extent 1 always at 0.
+/// Operands of a combination.
 template <class T>
 struct MergePart {
   View<T> x[most_operands];
-  int missing[most_operands] = {};             ///< axes that the operand lacks
-  bool narrow[most_operands][most_axes] = {};  ///< by the operand's axis: its extent is 1
-  int rank = 2;
+  Broadcast operand[most_operands];
   int count = 0;
   Merge merge = Merge::add;
 
-  [[nodiscard]] constexpr Index operand(const Index& out, int k) const {
-    Index index{};
-    index.at[0] = out.at[0];
-    for (int a = 1; a < most_axes; ++a) {
-      if (a + missing[k] < rank) index.at[a] = narrow[k][a] ? 0 : out.along(a + missing[k]);
-    }
-    return index;
-  }
   constexpr void values(const Index& out, Wide<T> (&v)[most_operands]) const {
     for (int k = 0; k < most_operands; ++k) {
-      if (k < count) v[k] = x[k].wide(operand(out, k));
+      if (k < count) v[k] = x[k].wide(operand[k](out));
     }
   }
 };
@@ -463,7 +453,11 @@ struct MergeBackward {
       part.values(o, v);
       sum += dy.wide(o) * merged_slope(part.merge, v, part.count, k);
     }
-    add_to(dx(part.operand(start, k)), sum, false);
+    Index to{};
+    for (int o = 0; o < most_operands; ++o) {
+      if (o == k) to = part.operand[o](start);
+    }
+    add_to(dx(to), sum, false);
   }
 };
 

@@ -212,13 +212,26 @@ struct DenseWeights {
   }
 };
 
-/// A part of a product of two activations over their last two axes; leading axes are alike.
+/// A part of a product of two activations over their last two axes; leading axes are broadcast.
 template <class T>
 struct MatMulPart {
   View<T> left, right, y;
+  Broadcast left_at, right_at;
   Box out;
   int rows = 1, columns = 2;  ///< axes of y; of left: rows and inner, of right: inner and columns
   std::int32_t inner = 0;
+
+  /// Of the left operand: the k-th of what makes an output's element; of the right one, too.
+  [[nodiscard]] constexpr Index in_left(const Index& o, std::int32_t k) const {
+    Index at = left_at(o);
+    at.set(columns - left_at.missing, k);
+    return at;
+  }
+  [[nodiscard]] constexpr Index in_right(const Index& o, std::int32_t k) const {
+    Index at = right_at(o);
+    at.set(rows - right_at.missing, k);
+    return at;
+  }
 };
 
 template <class T>
@@ -228,46 +241,46 @@ struct MatMulForward {
 
   constexpr void operator()(std::uint32_t i) const {
     const Index o = loops.index(i);
-    Index l = o;
-    Index r = o;
     Wide<T> sum = 0;
     for (std::int32_t k = 0; k < part.inner; ++k) {
-      l.at[part.columns] = k;
-      r.at[part.rows] = k;
-      sum += part.left.wide(l) * part.right.wide(r);
+      sum += part.left.wide(part.in_left(o, k)) * part.right.wide(part.in_right(o, k));
     }
     part.y(o) = static_cast<T>(sum);
   }
 };
 
 /// Gradient of the left operand (per element, over the columns) or of the right one (over the
-/// rows).
+/// rows), and over what it is broadcast to.
 template <class T>
 struct MatMulBackward {
-  Loops loops;
+  Loops loops;   ///< over the operand's box, with the axes of the output; its last two at their end
+  Loops copies;  ///< over the output axes along which the operand is one for all
   MatMulPart<T> part;
   View<T> d;
   bool left = true;
 
   constexpr void operator()(std::uint32_t i) const {
     const Index at = loops.index(i);
+    const std::int32_t k = at.along(left ? part.columns : part.rows);
     const int summed = left ? part.columns : part.rows;
-    Index o = at;
-    Index other = at;
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    for (int a = 0; a < most_axes; ++a) {
+      if (a != summed) continue;
+      begin = part.out.begin[a];
+      end = part.out.end[a];
+    }
     Wide<T> sum = 0;
-    for (o.at[summed] = part.out.begin[summed]; o.at[summed] < part.out.end[summed];
-         ++o.at[summed]) {
-      if (left) {
-        other.at[part.rows] = at.at[part.columns];  // k
-        other.at[part.columns] = o.at[summed];
-        sum += part.y.wide(o) * part.right.wide(other);
-      } else {
-        other.at[part.rows] = o.at[summed];
-        other.at[part.columns] = at.at[part.rows];  // k
-        sum += part.y.wide(o) * part.left.wide(other);
+    const std::uint32_t count = copies.size();
+    for (std::uint32_t c = 0; c < count; ++c) {
+      Index o = copies.index(c, at);
+      for (std::int32_t s = begin; s < end; ++s) {
+        o.set(summed, s);
+        sum += part.y.wide(o) *
+               (left ? part.right.wide(part.in_right(o, k)) : part.left.wide(part.in_left(o, k)));
       }
     }
-    add_to(d(at), sum, false);
+    add_to(d(left ? part.in_left(at, k) : part.in_right(at, k)), sum, false);
   }
 };
 

@@ -110,14 +110,17 @@ struct SoftmaxWrite {
 template <class T>
 struct CrossEntropy {
   SoftmaxLines<T> lines;
-  std::int64_t first_sample = 0;  ///< of the micro-batch in the global batch
-  std::int64_t positions = 1;
+  std::int64_t first_sample = 0;   ///< of the micro-batch in the global batch
+  std::int64_t positions = 1;      ///< of a sample in this part
+  std::int64_t all_positions = 1;  ///< of a sample
+  std::int64_t first_position = 0;
   Wide<T> share = 1;  ///< of a line in the batch's loss
 
   [[nodiscard]] constexpr std::int32_t truth(std::uint32_t line) const {
     const auto here = static_cast<std::int64_t>(line);
     const std::int64_t sample = first_sample + lines.lines.loop[0].begin + here / positions;
-    return static_cast<std::int32_t>(label(sample * positions + here % positions, lines.extent));
+    return static_cast<std::int32_t>(
+        label(sample * all_positions + first_position + here % positions, lines.extent));
   }
 };
 /// The softmax's sums of every line, and its label.
@@ -144,6 +147,7 @@ template <class T>
 struct CrossEntropyForward {
   CrossEntropy<T> loss;
   View<T> y;
+  bool adds = false;  ///< to the sum of other positions
 
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t sample, std::uint32_t i) const {
     const auto line = sample * static_cast<std::uint32_t>(loss.positions) + i;
@@ -152,7 +156,8 @@ struct CrossEntropyForward {
   }
   constexpr void finish(std::uint32_t sample, Sums<Wide<T>> sums) const {
     const Index at{{loss.lines.lines.loop[0].begin + static_cast<std::int32_t>(sample)}};
-    y(at) = static_cast<T>(sums.first / static_cast<Wide<T>>(loss.positions));
+    const Wide<T> mean = sums.first / static_cast<Wide<T>>(loss.all_positions);
+    y(at) = static_cast<T>(adds ? y.wide(at) + mean : mean);
   }
 };
 template <class T>

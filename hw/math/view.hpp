@@ -127,6 +127,22 @@ struct Loops {
   }
 };
 
+/// Where an operand has an output's element: aligned at the last axis, extent 1 always at 0.
+struct Broadcast {
+  int missing = 0;              ///< of the output's axes after the sample: those it lacks
+  bool narrow[most_axes] = {};  ///< by its own axis: the extent is 1
+  int rank = 2;                 ///< of the output, with the sample
+
+  [[nodiscard]] constexpr Index operator()(const Index& out) const {
+    Index index{};
+    index.at[0] = out.at[0];
+    for (int a = 1; a < most_axes; ++a) {
+      if (a + missing < rank) index.at[a] = narrow[a] ? 0 : out.along(a + missing);
+    }
+    return index;
+  }
+};
+
 /// Adds to an element; several kernels may do so at once if `atomic` (on the host the caller
 /// locks).
 template <class T>

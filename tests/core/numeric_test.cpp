@@ -73,6 +73,12 @@ bool is_batch_norm(const LayerKind& kind) {
   return norm != nullptr && norm->kind == NormKind::batch;
 }
 
+std::vector<Network> all_networks() {
+  std::vector<Network> networks = tiny_networks();
+  for (const bool eager : {true, false}) networks.push_back(tiny_llama(eager));
+  return networks;
+}
+
 /// Two uneven parts of the layer along a dimension; one if it cannot be cut there.
 std::vector<Part> two_parts(const Network& net, LayerId id, Dim dim, std::int64_t samples) {
   const Part all{whole(net[id].out, samples), {}};
@@ -115,6 +121,20 @@ TEST_CASE("numeric: a convolution by hand") {
   CHECK(gradients.parameters[1] == block({{0, 1}}, {13}));
 }
 
+TEST_CASE("numeric: a rotary embedding by hand") {
+  // Token 2, four channels: pairs turn by 2 · 10000^0 and 2 · 10000^(-2/4) = 0.02.
+  const LayerKind kind = Activation{"rotary"};
+  const std::vector<Shape> in{{{{Dim::token, 3}, {Dim::channel, 4}}}};
+  const Region third{{0, 1}, {2, 3}, {0, 4}};
+  const PartInput input{kind, in, in[0], {third, {}}, {block(third, {1, 0, 0, 10})}, {}, 0, 1};
+  CHECK(relative_error(forward(input), block(third, {std::cos(2.0), std::sin(2.0),
+                                                     -10 * std::sin(0.02), 10 * std::cos(0.02)})) <
+        1e-12);
+  // A part that begins within a pair reads all of it.
+  const Region cut{{0, 1}, {0, 3}, {1, 3}};
+  CHECK(input_region(kind, in, in[0], 0, {cut, {}}) == Region{{0, 1}, {0, 3}, {0, 4}});
+}
+
 TEST_CASE("numeric: average pooling divides by what its padding rule counts") {
   // Extent 3, kernel 2, stride 2, padding 1 in front, ceil mode: windows {pad, 4}, {6, 8}.
   const std::vector<Shape> in{{{{Dim::channel, 1}, {Dim::width, 3}}}};
@@ -136,7 +156,7 @@ TEST_CASE("numeric: reading outside the block of a part is an error") {
 }
 
 TEST_CASE("numeric: the gradient of every layer equals its finite difference") {
-  for (const Network& net : tiny_networks()) {
+  for (const Network& net : all_networks()) {
     for (std::size_t l = 0; l < net.layers.size(); ++l) {
       const Layer& layer = net.layers[l];
       if (layer.kind.as<Input>() != nullptr) continue;
@@ -165,7 +185,7 @@ TEST_CASE("numeric: the gradient of every layer equals its finite difference") {
 // and the parts' results put together are the layer's.
 TEST_CASE("numeric: the parts of every layer, along every dimension it may be cut, add up to it") {
   constexpr std::int64_t samples = 3;
-  for (const Network& net : tiny_networks()) {
+  for (const Network& net : all_networks()) {
     for (std::size_t l = 0; l < net.layers.size(); ++l) {
       const LayerId id{l};
       const Layer& layer = net.layers[l];

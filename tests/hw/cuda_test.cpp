@@ -34,10 +34,9 @@ class Emulated {
 }  // namespace
 
 TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of one GPU") {
-  const std::vector<Network> networks = tiny_networks();
+  const std::vector<Network> networks = runnable_networks();
   for (std::uint64_t seed = 0; seed < 48; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_hardware(network)) continue;
     const Emulated machine({.seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
     const ExecDag dag =
@@ -50,10 +49,9 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
 }
 
 TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs with NCCL") {
-  const std::vector<Network> networks = tiny_networks();
+  const std::vector<Network> networks = runnable_networks();
   for (std::uint64_t seed = 100; seed < 130; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_hardware(network)) continue;
     const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
     const ExecDag dag =
@@ -66,11 +64,10 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
 }
 
 TEST_CASE("cuda: replicas that split states in groups compute the host's numbers") {
-  const std::vector<Network> networks = tiny_networks();
+  const std::vector<Network> networks = runnable_networks();
   int grouped = 0;
   for (std::uint64_t seed = 200; seed < 240; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_hardware(network)) continue;
     const bool parts = seed % 4 < 2;
     const Emulated machine({.gpus = parts ? 1 : 4, .seed = static_cast<unsigned>(seed)});
     const Cluster cluster = star_of(4, "10 GB/s", "1us");
@@ -113,8 +110,9 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
               "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
   unsigned seed = 0;
-  for (const std::string name : {"residual", "volume", "tokens", "attention"}) {
-    const Network network = tiny_network(name);
+  for (const Network& network :
+       {tiny_network("residual"), tiny_network("volume"), tiny_network("tokens"),
+        tiny_network("attention"), tiny_llama(true)}) {
     for (const strategies::Strategy& strategy : strategies::all()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes
       strategies::StrategyInput input{network, cluster, *cost};
@@ -125,7 +123,7 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
         const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
         dag.precision = precision;
         dag.reduce_precision = storage_of(precision);
-        CAPTURE(name);
+        CAPTURE(network.name);
         CAPTURE(strategy.name);
         CAPTURE(static_cast<int>(precision));
         hw::CudaExecutor gpus(seed++ % 2 == 0 ? std::vector{32, 24, 16} : std::vector<int>{});

@@ -72,17 +72,20 @@ std::vector<Span> virtual_spans(const ExecDag& dag, const std::vector<Seconds>& 
 
 /// What tests/hw/data has under this name.
 ExecDag dag_for(const std::string& name) {
-  const bool transformer = name == "transformer";
-  const Network network = transformer ? tiny_transformer(1) : tiny_network("residual");
+  const bool transformer = name == "transformer", llama = name == "llama";
+  const Network network = transformer ? tiny_transformer(1)
+                          : llama     ? tiny_llama(true)
+                                      : tiny_network("residual");
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
   strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 6;
   if (name == "pipeline") input.micro_batches = 2;
   if (transformer) input.tensor_parallel = 3;
+  if (llama) input.tensor_parallel = 2;
   if (name == "server") input.sync = Sync::Kind::server;
   if (name == "server") input.server = DeviceId{0};
-  const std::string strategy = name == "server" ? "data" : transformer ? "tensor" : name;
+  const std::string strategy = name == "server" ? "data" : transformer || llama ? "tensor" : name;
   return lowering::lower(
       network, cluster, plan_on_all_devices(parsim::strategies::strategy(strategy, "test"), input));
 }
@@ -91,7 +94,8 @@ ExecDag dag_for(const std::string& name) {
 
 // tests/hw/tsan runs them without strategies or a simulator. PARSIM_REGENERATE=1 writes them anew.
 TEST_CASE("host: saved DAG files compute what the float64 interpreter computes") {
-  for (const std::string name : {"data", "model-even", "pipeline", "server", "transformer"}) {
+  for (const std::string name :
+       {"data", "model-even", "pipeline", "server", "transformer", "llama"}) {
     const std::string path = std::string(PARSIM_SOURCE_DIR) + "/tests/hw/data/" + name + ".json";
     if (std::getenv("PARSIM_REGENERATE") != nullptr) std::ofstream(path) << to_json(dag_for(name));
     std::ifstream file(path);
@@ -102,10 +106,9 @@ TEST_CASE("host: saved DAG files compute what the float64 interpreter computes")
 }
 
 TEST_CASE("host: any valid plan computes what the float64 interpreter computes") {
-  const std::vector<Network> networks = tiny_networks();
+  const std::vector<Network> networks = runnable_networks();
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_hardware(network)) continue;
     const std::size_t gpus = 1 + seed / networks.size() % 4;
     const Plan plan = with_split_states(random_plan(network, gpus, 8, seed), seed);
     CAPTURE(network.name);
@@ -120,14 +123,17 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
                test_device("slower", "2 TFLOP/s")},
               "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
+  std::vector<Network> networks{tiny_llama(true), tiny_llama(false)};
   for (const std::string name : {"plain", "residual", "branches", "windows", "volume"}) {
-    const Network network = tiny_network(name);
+    networks.push_back(tiny_network(name));
+  }
+  for (const Network& network : networks) {
     for (const strategies::Strategy& strategy : strategies::all()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes
       strategies::StrategyInput input{network, cluster, *cost};
       input.batch = 8;
       input.budget = 20;
-      CAPTURE(name);
+      CAPTURE(network.name);
       CAPTURE(strategy.name);
       CHECK(difference(lowering::lower(network, cluster, plan_on_all_devices(strategy, input))) ==
             "");
@@ -204,6 +210,34 @@ TEST_CASE("host: a device holds the optimizer's states of what it updates") {
   // Shares begin and end within rows, of which whole ones are held.
   CHECK(states(1) >= once);
   CHECK(states(1) < 2 * once);
+}
+
+TEST_CASE("host: Adam's first step by its formula, with the states that it keeps") {
+  const Network network = tiny_llama(false);
+  ExecDag dag =
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 4));
+  dag.optimizer = Optimizer::adam;
+  hw::HostNumbers numbers(dag);
+  static_cast<void>(numbers.run(hw::dispatch(dag)));
+  const std::vector<Block> before = initial_parameters(network);
+  for (std::size_t p = 0; p < network.parameters.size(); ++p) {
+    const Region box = box_of(network.parameters[p].extents);
+    const auto found = [&](Role role, hw::StateKind kind) {
+      const Tensor tensor{Tensor::Kind::parameter, static_cast<std::int32_t>(p), -1};
+      return numbers.values({DeviceId{0}, tensor, role, static_cast<std::int32_t>(kind)}, box);
+    };
+    const std::vector<double> gradient = found(Role::weight_gradient, {});
+    const std::vector<double> weight = found(Role::weight, {});
+    const std::vector<double> mean = found(Role::optimizer_state, hw::StateKind::first);
+    const std::vector<double> square = found(Role::optimizer_state, hw::StateKind::second);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const double g = gradient[i];
+      CHECK(mean[i] == doctest::Approx(0.1 * g));
+      CHECK(square[i] == doctest::Approx(0.001 * g * g));
+      const double step = 0.1 * g / (std::sqrt(0.001) * std::abs(g) + 1e-8);
+      CHECK(weight[i] == doctest::Approx(before[p].values()[i] - learning_rate * step));
+    }
+  }
 }
 
 TEST_CASE("host: an unsplit step equals the reference network's, weights after the update too") {
@@ -305,7 +339,7 @@ TEST_CASE("host: by the wall clock operations take their time and keep the order
 }
 
 TEST_CASE("host: in virtual time threads keep the list scheduler's times exactly") {
-  const std::vector<Network> networks = tiny_networks();
+  const std::vector<Network> networks = runnable_networks();
   for (std::uint64_t seed = 0; seed < 32; ++seed) {
     const std::size_t gpus = 2 + seed % 4;
     const ExecDag dag = lowering::lower(

@@ -1,6 +1,8 @@
 // Which networks hw/ can run.
 #pragma once
 
+#include <vector>
+
 #include "core/errors.hpp"
 #include "core/network.hpp"
 #include "hw/tensor_slices.hpp"
@@ -16,6 +18,14 @@ namespace parsim::testing {
   } catch (const InputError&) {
     return false;
   }
+}
+
+/// Tiny networks that hw/ runs, with decoders as LLaMA's.
+[[nodiscard]] inline std::vector<Network> runnable_networks() {
+  std::vector<Network> networks = tiny_networks();
+  for (const bool eager : {true, false}) networks.push_back(tiny_llama(eager));
+  std::erase_if(networks, [](const Network& network) { return !runs_on_hardware(network); });
+  return networks;
 }
 
 /// A network with an activation that hw/ has no kernel for.

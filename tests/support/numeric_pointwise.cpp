@@ -35,6 +35,22 @@ Curve curve(const std::string& function, double x) {
   return {};
 }
 
+/// Calls add(index, coefficient) for the input elements that make an output element of a rotary
+/// embedding.
+void for_each_turned(const PartInput& input, const Index& out, const auto& add) {
+  const std::size_t last = input.part.out.rank() - 1;
+  const std::int64_t channels = input.out.axes.back().extent, channel = out[last];
+  const std::int64_t pair = channel - channel % 2;
+  if (pair + 1 == channels) return add(out, 1.0);
+  const double token = last > 1 ? static_cast<double>(out[last - 1]) : 0;
+  const double angle =
+      token * std::pow(10000.0, -static_cast<double>(pair) / static_cast<double>(channels));
+  Index other = out;
+  other[last] = channel == pair ? pair + 1 : pair;
+  add(out, std::cos(angle));
+  add(other, channel == pair ? -std::sin(angle) : std::sin(angle));
+}
+
 /// The learned slope of a PRelu for an element: one for all, or one per channel.
 Index slope_index(const Activation& activation, const Index& index) {
   return {activation.parameters == 1 ? 0 : index[1]};
@@ -131,7 +147,11 @@ Block activation_forward(const PartInput& input, const Activation& activation) {
   Block out(input.part.out);
   for_each_index(out.box(), [&](const Index& i) {
     const double x = input.activations[0].at(i);
-    if (activation.parameters == 0) {
+    if (activation.function == "rotary") {
+      for_each_turned(input, i, [&](const Index& from, double coefficient) {
+        out.at(i) += coefficient * input.activations[0].at(from);
+      });
+    } else if (activation.parameters == 0) {
       out.at(i) = curve(activation.function, x).value;
     } else {
       out.at(i) = x > 0 ? x : x * input.parameters[0].at(slope_index(activation, i));
@@ -146,6 +166,11 @@ PartGradients activation_backward(const PartInput& input, const Activation& acti
   for_each_index(input.part.out, [&](const Index& i) {
     const double x = input.activations[0].at(i);
     double slope = 1;
+    if (activation.function == "rotary") {
+      return for_each_turned(input, i, [&](const Index& from, double coefficient) {
+        result.activations[0].at(from) += coefficient * out_gradient.at(i);
+      });
+    }
     if (activation.parameters == 0) {
       slope = curve(activation.function, x).slope;
     } else if (x <= 0) {

@@ -310,6 +310,56 @@ Network tiny_transformer(int blocks) {
   return net;
 }
 
+Network tiny_llama(bool eager) {
+  constexpr std::int64_t tokens = 4, width = 8, heads = 4, key_heads = 2, each = 2, vocabulary = 7;
+  Network net{eager ? "llama, eager" : "llama", {}, {}, {}};
+  const auto norm = [&](const std::string& name, LayerId from) {
+    const LayerId normed = add_layer(net, name + ".norm", Norm{NormKind::layer, false, 0}, {from});
+    const LayerId scale = add_layer(net, name + ".scale", Learned{vector_shape(width)}, {});
+    return add_layer(net, name, Combine{"mul"}, {normed, scale});
+  };
+  const auto dense = [&](const char* name, std::int64_t units, LayerId from) {
+    return add_layer(net, name, Dense{units, false}, {from});
+  };
+  const auto moved = [&](const char* name, HeadMove move, LayerId from, std::vector<Axis> axes) {
+    return add_layer(net, name, Rearrange{std::string(to_text(move)), Shape{std::move(axes)}, true},
+                     {from});
+  };
+  LayerId x = add_input(net, "ids", Shape{{{Dim::token, tokens}}});
+  x = add_layer(net, "embedding", Embedding{vocabulary, width}, {x});
+  LayerId y = norm("norm1", x);
+  LayerId query = dense("query", heads * each, y);
+  LayerId key = dense("key", key_heads * each, y);
+  LayerId value = dense("value", key_heads * each, y);
+  query = add_layer(net, "query.rotary", Activation{"rotary"}, {query});
+  key = add_layer(net, "key.rotary", Activation{"rotary"}, {key});
+  if (eager) {
+    const Axis token{Dim::token, tokens}, any{Dim::other, tokens}, channel{Dim::channel, each};
+    const Axis head{Dim::head, key_heads}, pair{Dim::other, heads / key_heads}, once{Dim::other, 1};
+    query = moved("query.heads", HeadMove::split, query, {head, pair, token, channel});
+    key =
+        moved("key.heads", HeadMove::split_transposed, key, {head, once, {Dim::other, each}, any});
+    value = moved("value.heads", HeadMove::split, value, {head, once, any, channel});
+    y = add_layer(net, "scores", MatMul{}, {query, key});
+    y = add_layer(net, "softmax", Softmax{3}, {y});
+    y = add_layer(net, "dropout", Dropout{0.25}, {y});
+    y = add_layer(net, "context", MatMul{}, {y, value});
+    y = moved("joined", HeadMove::join, y, {token, {Dim::channel, width}});
+  } else {
+    y = add_layer(net, "attention", Attention{heads, key_heads, true}, {query, key, value});
+  }
+  y = dense("output", width, y);
+  x = add_layer(net, "sum1", Combine{"add"}, {x, y});
+  y = norm("norm2", x);
+  const LayerId gate = add_layer(net, "silu", Activation{"silu"}, {dense("gate", 12, y)});
+  y = add_layer(net, "gated", Combine{"mul"}, {gate, dense("up", 12, y)});
+  y = dense("down", width, y);
+  x = add_layer(net, "sum2", Combine{"add"}, {x, y});
+  x = dense("lm_head", vocabulary, norm("norm3", x));
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
 Network tiny_network(std::string_view name) {
   for (Network& net : tiny_networks()) {
     if (net.name == name) return std::move(net);
