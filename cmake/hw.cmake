@@ -21,6 +21,20 @@ if(NOT HW_CUDA STREQUAL "OFF")
 endif()
 message(STATUS "CUDA engine: ${hw_cuda}")
 
+# The CPU engine, where HW_ONEDNN allows it and the machine has oneDNN 2 and OpenMP.
+set(hw_cpu FALSE)
+if(NOT HW_ONEDNN STREQUAL "OFF")
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  find_package(dnnl 2 QUIET)  # its version file accepts no other major version
+  if(OpenMP_CXX_FOUND AND dnnl_FOUND AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set(hw_cpu TRUE)  # Debian's oneDNN uses GCC's OpenMP
+  elseif(HW_ONEDNN STREQUAL "ON")
+    message(FATAL_ERROR "HW_ONEDNN=ON: not all is there: oneDNN 2 (libdnnl-dev) ${dnnl_VERSION}, "
+                        "OpenMP ${OpenMP_CXX_VERSION} of g++")
+  endif()
+endif()
+message(STATUS "CPU engine, by oneDNN: ${hw_cpu}")
+
 find_package(Threads REQUIRED)
 set(MPI_CXX_SKIP_MPICXX TRUE)
 find_package(MPI QUIET COMPONENTS CXX)
@@ -36,9 +50,20 @@ set(hw_host_sources ${hw_sources})
 if(hw_cuda)
   list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/no_cuda.cpp")
 endif()
+if(hw_cpu)
+  list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/no_cpu.cpp")
+endif()
 parsim_library(hw SOURCES ${hw_sources} PUBLIC core PRIVATE Threads::Threads)
 # By itself in the library: what is linked before may answer instead (tests/hw/emulated).
 set_source_files_properties(hw/no_cuda.cpp hw/no_mpi.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+
+if(hw_cpu)
+  file(GLOB cpu_sources CONFIGURE_DEPENDS hw/cpu/*.cpp)
+  parsim_library(hw_cpu SOURCES ${cpu_sources} PUBLIC core PRIVATE OpenMP::OpenMP_CXX DNNL::dnnl)
+  target_compile_options(hw_cpu PRIVATE $<$<CONFIG:Release>:-O3>)
+  target_link_libraries(hw PUBLIC hw_cpu)
+  target_link_libraries(hw_cpu PUBLIC hw)
+endif()
 
 if(hw_cuda)
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")

@@ -25,9 +25,9 @@ struct Version {
   friend bool operator==(const Version&, const Version&) = default;
 };
 
-/// What measured: its devices are GPUs, partitions of one, or threads of the host.
+/// What measured: its devices are GPUs, partitions of one, cores, or threads that sleep.
 struct Machine {
-  std::string backend;  ///< "cuda", "host"
+  std::string backend;  ///< "cuda", "cpu", "host"
   std::string name;     ///< of the hardware
   std::vector<Version> versions;
   std::string clocks;  ///< a note: what is known of them

@@ -260,11 +260,13 @@ constexpr Option table[] = {
     {"--hw", "", hardware, "compare simulate validate",
      "also run the plans on this machine and compare",
      "hw", member<&Request::hardware>},
-    {"--hw-backend", "auto|cuda|host", hardware, "compare simulate validate calibrate",
-     "run on GPUs or on host threads that sleep instead of computing; auto never picks host",
+    {"--hw-backend", "auto|cuda|cpu|host", hardware, "compare simulate validate calibrate",
+     "run on GPUs, on this machine's cores (cpu) or on host threads that sleep instead of computing; "
+     "auto picks GPUs only",
      "hw_backend", member<&Request::hw, &HardwareOptions::backend>},
     {"--hw-partition", "N,N,...", hardware, "compare simulate validate calibrate",
-     "divide one GPU into logical devices of N multiprocessors each",
+     "logical devices of N multiprocessors of one GPU each; with cpu, of N cores (default: all GPUs, "
+     "or one device of all cores)",
      "hw_partition", member<&Request::hw, &HardwareOptions::partition>},
     {"--hw-measured", "FILE", hardware, "compare simulate validate",
      "compare with steps that 'parsim-hw run' measured elsewhere or earlier",

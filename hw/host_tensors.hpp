@@ -19,12 +19,15 @@ class HostTensors {
  public:
   using Scalar = T;
 
-  /// mine   the one device whose tensors this process has; else it has all of them
-  explicit HostTensors(const ExecDag& dag, std::optional<DeviceId> mine = {})
+  /// mine            the one device whose tensors this process has; else it has all of them
+  /// channels_last   as wants_channels_last() says; else row-major
+  explicit HostTensors(const ExecDag& dag, std::optional<DeviceId> mine = {},
+                       bool channels_last = false)
       : dag_(dag),
         stores_(parsim::hw::stores(dag)),
         received_(received_gradients(dag)),
-        mine_(mine) {
+        mine_(mine),
+        channels_last_(channels_last) {
     samples_ = dag.batch / stores_.micro_batches;
     std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
     for (const auto& [key, store] : stores_.all) {
@@ -35,7 +38,8 @@ class HostTensors {
   [[nodiscard]] View<T> view(const StoreKey& key) {
     const auto found = stores_.all.find(key);
     ensure(found != stores_.all.end(), "a kernel's tensor is among the DAG's stores");
-    return dense_view(memory_.at(key).data(), found->second.box, false);
+    return dense_view(memory_.at(key).data(), found->second.box,
+                      channels_last_ && wants_channels_last(dag_, key));
   }
   [[nodiscard]] View<T> view_of(const TensorSlice& slice) {
     for (const auto& [mirrored, view] : mirrors_) {
@@ -118,6 +122,7 @@ class HostTensors {
   std::vector<StoreKey> received_;  ///< weight gradients that transfers add to, sorted
   bool rivalry_ = false;
   std::optional<DeviceId> mine_;
+  bool channels_last_;
   std::vector<std::pair<TensorSlice, View<T>>> mirrors_;
 };
 

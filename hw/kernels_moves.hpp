@@ -8,6 +8,18 @@
 
 namespace parsim::hw {
 
+/// Whether libraries get the tensor with the channel innermost: images and, of weights with at
+/// least three axes, the second one.
+[[nodiscard]] inline bool wants_channels_last(const ExecDag& dag, const StoreKey& key) {
+  if (key.tensor.kind == Tensor::Kind::parameter) return true;
+  LayerId layer{key.tensor.index};
+  if (key.tensor.kind == Tensor::Kind::edge) {
+    layer = dag.network[layer].inputs[static_cast<std::size_t>(key.tensor.input)];
+  }
+  const Shape& shape = dag.network[layer].out;
+  return shape.axes.size() > 1 && shape.axes[0].dim == Dim::channel;
+}
+
 /// How a store is filled before the step: training data, weights and their full-precision copies;
 /// nothing for what begins as zero.
 template <class T>

@@ -23,6 +23,7 @@
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "hw/calibrate.hpp"
+#include "hw/cpu_executor.hpp"
 #include "hw/cuda_executor.hpp"
 #include "hw/host_executor.hpp"
 #include "hw/processes.hpp"
@@ -40,12 +41,12 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   check       compare the results of a step with the host's float64
 
   --dag FILE            execution DAG (parsim plan --dag); may be repeated
-  --backend NAME        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
-                        default: auto)
-  --partition N,N,...   split one GPU into logical devices of N multiprocessors each
+  --backend NAME        auto (CUDA), cuda, cpu (this machine's cores, by oneDNN) or host
+                        (synthetic: sleeps in virtual time; default: auto)
+  --partition N,N,...   logical devices of N multiprocessors of one GPU each, or of N cores
   --link RATE,LATENCY   throttle messages to such a link, e.g. 10GB/s,5us
-  --samples N           samples per operation (default: 30 on CUDA, 9 on the host)
-  --steps N             steps per DAG (default: 30 on CUDA, 9 on the host)
+  --samples N           samples per operation (default: 30 on CUDA, else 9)
+  --steps N             steps per DAG (default: 30 on CUDA, else 9)
   -o FILE               output file (default: standard output)
 
 One process runs all GPUs of its machine. Where the program is built with MPI, and started by mpirun
@@ -149,7 +150,8 @@ void check_launch(hw::Processes& processes, const Options& options,
   for (const auto& [what, given] :
        {std::pair{"calibrate", options.verb == "calibrate"},
         std::pair{"--partition of a GPU", on_gpus && options.values.contains("--partition")},
-        std::pair{"--link between GPUs", on_gpus && options.values.contains("--link")}}) {
+        std::pair{"--link between GPUs", on_gpus && options.values.contains("--link")},
+        std::pair{"--backend cpu", options.text("--backend", "auto") == "cpu"}}) {
     if (!given) continue;
     throw InputError("MPI", fmt::format("{} processes", processes.size()),
                      fmt::format("accepted: one process with {}", what));
@@ -197,7 +199,7 @@ int answer(Executed& machine, const Options& options, const std::vector<ExecDag>
   };
   const Machine& here = machine.hardware().machine;
   const auto count = [&](const char* flag) {
-    return whole_number(options.text(flag, here.backend == "host" ? "9" : "30"), flag);
+    return whole_number(options.text(flag, here.backend == "cuda" ? "30" : "9"), flag);
   };
   if (options.verb == "probe") {
     say(to_json(here));
@@ -235,11 +237,18 @@ int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& p
   }
   const Options options = parse(words);
   const std::string backend = options.text("--backend", "auto");
-  if (backend != "auto" && backend != "cuda" && backend != "host") {
-    throw InputError("--backend", fmt::format("'{}'", backend), "accepted: auto, cuda, host");
+  const std::vector<std::string> backends{"auto", "cuda", "cpu", "host"};
+  if (std::find(backends.begin(), backends.end(), backend) == backends.end()) {
+    throw InputError(
+        "--backend", fmt::format("'{}'", backend),
+        fmt::format("accepted: {}{}", join(backends), did_you_mean(backend, backends)));
   }
   const std::vector<int> parts = partition(options.text("--partition", ""));
   const std::optional<hw::LinkThrottle> link = link_throttle(options);
+  if (link && backend == "cpu") {
+    throw InputError("--link", "with --backend cpu, whose messages are copies in memory",
+                     "accepted: --backend cuda or host");
+  }
   processes = hw::Processes::launched();
   const std::vector<ExecDag> dags =
       options.verb == "probe" ? std::vector<ExecDag>{} : read_dags(options);
@@ -247,6 +256,7 @@ int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& p
   const auto on = [&](auto machine) {
     return answer(machine, options, dags, processes == nullptr || processes->rank() == 0);
   };
+  if (backend == "cpu") return on(hw::CpuExecutor(parts));
   return backend == "host" ? on(hw::HostExecutor(parts, link, processes.get()))
                            : on(hw::CudaExecutor(parts, link, processes.get()));
 }

@@ -58,14 +58,7 @@ CudaEngine<T>::~CudaEngine() {
 
 template <class T>
 bool CudaEngine<T>::channels_last(const StoreKey& key) const {
-  if (key.tensor.kind == Tensor::Kind::parameter)
-    return true;  // the second axis, if there are three
-  LayerId layer{key.tensor.index};
-  if (key.tensor.kind == Tensor::Kind::edge) {
-    layer = dag_.network[layer].inputs[static_cast<std::size_t>(key.tensor.input)];
-  }
-  const Shape& shape = dag_.network[layer].out;
-  return shape.axes.size() > 1 && shape.axes[0].dim == Dim::channel;
+  return wants_channels_last(dag_, key);
 }
 
 template <class T>

@@ -13,7 +13,7 @@ declare -A floor=([core]=0 [networks]=1 [topologies]=1 [lowering]=1 [sim]=1 [hw]
   [experiment]=3 [validation]=4 [report]=5 [app]=6 [python]=7
   [tests]=8)
 declare -A libraries=([core]="json boost" [networks]="onnx json" [topologies]="toml pugixml json"
-  [lowering]="" [sim]="simgrid" [hw]="cuda mpi" [strategies]="boost" [experiment]="json zlib"
+  [lowering]="" [sim]="simgrid" [hw]="cuda mpi onednn" [strategies]="boost" [experiment]="json zlib"
   [validation]="toml json" [report]="json sqlite" [app]="cli11 json"
   [python]="json pybind11"
   [tests]="json boost onnx toml pugixml simgrid cli11 zlib doctest rapidcheck benchmark")
@@ -45,6 +45,7 @@ find_library() {
     doctest/*) library=doctest ;;
     rapidcheck.h | rapidcheck/*) library=rapidcheck ;;
     benchmark/*) library=benchmark ;;
+    oneapi/dnnl/*) library=onednn ;;
     mpi.h) library=mpi ;;  # it may not meet SimGrid in one program
     cuda* | cudnn* | cublas* | nccl* | nvml*) library=cuda ;;
     sys/*.h | arpa/*.h | netinet/*.h) library=std ;;
