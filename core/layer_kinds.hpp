@@ -87,7 +87,9 @@ struct Activation {
   friend bool operator==(const Activation&, const Activation&) = default;
 };
 
-/// Random zeroing in training; the identity in numeric checks.
+/// Random zeroing in training; what is kept is divided by 1 − rate. Whether an element is kept
+/// follows from its layer, sample and place alone (hw/math/dropout.hpp), so that every part, and
+/// the backward pass, comes to the same.
 struct Dropout {
   double rate = 0.5;
   friend bool operator==(const Dropout&, const Dropout&) = default;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "hw/layout.hpp"
+#include "hw/math/dropout.hpp"
 #include "hw/math/gather.hpp"
 #include "hw/math/norms.hpp"
 #include "hw/math/pointwise.hpp"

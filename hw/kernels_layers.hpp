@@ -53,7 +53,26 @@ class LayerKernels {
     }
   }
 
-  void operator()(const Dropout&) { remap(0, region_, {}); }
+  void operator()(const Dropout& dropout) {
+    if (!p_.forward() && !p_.wants_input(0)) return;
+    Dropped<T> body;
+    body.from = p_.forward() ? p_.inputs[0] : p_.out_gradient;
+    body.to = p_.forward() ? p_.out : gradient(0);
+    body.loops = loops_over(region_, body.to);
+    const std::vector<Axis>& axes = p_.layer.out.axes;
+    body.plain = !body.loops.channels_last;
+    for (std::size_t a = 0; a < axes.size(); ++a) {
+      body.extent[a + 1] = narrow(axes[a].extent);
+      body.plain = body.plain && region_[a + 1].size() == axes[a].extent;
+    }
+    body.layer = static_cast<std::uint64_t>(p_.dag.work(p_.op.work).layer.value);
+    body.first_sample = p_.op.micro_batch * engine_.samples();
+    body.first = (body.first_sample + region_[0].begin) * p_.layer.out.elements();
+    body.rate = static_cast<float>(dropout.rate);
+    body.backward = !p_.forward();
+    if (packed(region_, std::array{body.to, body.from}, body.backward, body)) return;
+    each(region_.volume(), body);
+  }
   void operator()(const Flatten&) { reshape(HeadMove::none); }
   void operator()(const Rearrange& rearrange) { reshape(heads_moved(rearrange)); }
 

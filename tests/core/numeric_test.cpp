@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/errors.hpp"
 #include "core/network.hpp"
 #include "tests/support/reference.hpp"
@@ -133,6 +136,25 @@ TEST_CASE("numeric: a rotary embedding by hand") {
   // A part that begins within a pair reads all of it.
   const Region cut{{0, 1}, {0, 3}, {1, 3}};
   CHECK(input_region(kind, in, in[0], 0, {cut, {}}) == Region{{0, 1}, {0, 3}, {0, 4}});
+}
+
+TEST_CASE("numeric: dropout keeps its share of the elements, and scales them") {
+  const LayerKind kind = Dropout{0.3};
+  const std::vector<Shape> in{vector_shape(10000)};
+  const Region all{{0, 1}, {0, 10000}};
+  const Block ones = block(all, std::vector<double>(10000, 1.0));
+  PartInput input{kind, in, in[0], {all, {}}, {ones}, {}, 5, 8, {}, 1};
+  const Block first = forward(input);
+  const auto zeros = std::count(first.values().begin(), first.values().end(), 0.0);
+  CHECK(std::abs(zeros - 3000) < 4 * 46);  // sqrt(10000 · 0.3 · 0.7) = 46
+  CHECK(*std::max_element(first.values().begin(), first.values().end()) ==
+        doctest::Approx(1 / 0.7));
+  CHECK(backward(input, ones).activations[0] == first);
+  input.layer = 2;
+  CHECK(forward(input) != first);
+  input.layer = 1;
+  input.first_sample = 6;
+  CHECK(forward(input) != first);
 }
 
 TEST_CASE("numeric: average pooling divides by what its padding rule counts") {

@@ -144,8 +144,9 @@ void Interpreter::run_op(const Compute& op) {
   const Layer& layer = dag_.network[work.layer];
   const std::vector<Shape> shapes = input_shapes(dag_.network, work.layer);
   const Part part = dag_.part(op.work);
-  PartInput input{layer.kind, shapes, layer.out, part, {}, {}, op.micro_batch * memory_.samples(),
-                  dag_.batch};
+  PartInput input{
+      layer.kind, shapes, layer.out,       part, {}, {}, op.micro_batch * memory_.samples(),
+      dag_.batch, {},     work.layer.value};
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
     const Region region = input_region(layer.kind, shapes, layer.out, i, part);

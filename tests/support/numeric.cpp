@@ -154,6 +154,19 @@ std::int64_t label(std::int64_t sample, std::int64_t classes) {
   return (7 * sample + sample * sample / 3 + 3) % classes;
 }
 
+bool dropout_keeps(double rate, std::int64_t layer, std::int64_t sample, std::int64_t element,
+                   std::int64_t elements) {
+  const auto finalized = [](std::uint64_t z) {
+    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
+    return z ^ (z >> 31U);
+  };
+  const auto number = static_cast<std::uint64_t>(sample * elements + element);
+  const std::uint64_t state =
+      finalized(static_cast<std::uint64_t>(layer) + 1) + number * 0x9E3779B97F4A7C15ULL;
+  return static_cast<double>(finalized(state) >> 40U) * 0x1p-24 >= static_cast<float>(rate);
+}
+
 double data_value(std::int64_t layer, std::int64_t sample, std::int64_t element) {
   return noise(1, static_cast<std::uint64_t>(layer), static_cast<std::uint64_t>(sample),
                static_cast<std::uint64_t>(element));

@@ -80,6 +80,7 @@ struct PartInput {
   /// Of attention with a share of the keys (Part::contraction): those that it has so far, whose
   /// blocks are given; gradients are of the share alone. Empty: all.
   std::vector<Interval> keys{};
+  std::int64_t layer = 0;  ///< of dropout, whose mask follows from it
 };
 
 /// Gradients of a part, over the boxes of the blocks given: contributions of this part only.
@@ -88,9 +89,8 @@ struct PartGradients {
 };
 
 /// Output of the part over `part.out`; a partial sum if the contraction is cut.
-/// Batch normalisation takes its statistics over the operand block at hand. Dropout is the
-/// identity. Throws BrokenInvariant for an Input (it has no mathematics) and for functions it does
-/// not know.
+/// Batch normalisation takes its statistics over the operand block at hand. Throws BrokenInvariant
+/// for an Input (it has no mathematics) and for functions it does not know.
 [[nodiscard]] Block forward(const PartInput& input);
 /// Gradients for a given gradient of the output over `part.out` (ignored by Loss).
 [[nodiscard]] PartGradients backward(const PartInput& input, const Block& out_gradient);
@@ -99,6 +99,10 @@ struct PartGradients {
 inline constexpr double learning_rate = 0.1;
 /// Class of a sample of the global batch, the same wherever it is asked for.
 [[nodiscard]] std::int64_t label(std::int64_t sample, std::int64_t classes);
+/// Whether dropout keeps an element, of so many in a sample: a random number in [0, 1) that follows
+/// from the layer, the sample of the global batch and the element is at least `rate`.
+[[nodiscard]] bool dropout_keeps(double rate, std::int64_t layer, std::int64_t sample,
+                                 std::int64_t element, std::int64_t elements);
 /// Element of the training data: the output of Input layer `layer`, in (−1, 1).
 [[nodiscard]] double data_value(std::int64_t layer, std::int64_t sample, std::int64_t element);
 /// Element of a parameter before the step, in (−0.7, 0.7).

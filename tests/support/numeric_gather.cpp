@@ -132,6 +132,10 @@ void collect(const PartInput& input, const Index& out, std::vector<Term>& terms)
     const std::int64_t head = out[2] / both, channel = out[2] % both;
     term.source = channel < own ? 0 : 1;
     term.index[2] = channel < own ? head * own + channel : channel - own;
+  } else if (const auto* dropout = input.kind.as<Dropout>()) {
+    const bool stays = dropout_keeps(dropout->rate, input.layer, input.first_sample + out[0],
+                                     flat(out, input.out), input.out.elements());
+    term.coefficient = stays ? 1 / (1 - static_cast<double>(static_cast<float>(dropout->rate))) : 0;
   } else if (const auto* slicing = input.kind.as<Slicing>()) {
     std::int64_t& at = term.index[slicing->axis + 1];
     at = slicing->begin + at * slicing->step;

@@ -15,7 +15,7 @@ PartInput part_input(const Network& network, LayerId id, const std::vector<Shape
                      const Region& region, const Step& step, const std::vector<Block>& parameters,
                      std::int64_t batch, const std::vector<std::int32_t>& zigzag) {
   const Layer& layer = network[id];
-  PartInput input{layer.kind, shapes, layer.out, {region, {}}, {}, {}, 0, batch};
+  PartInput input{layer.kind, shapes, layer.out, {region, {}}, {}, {}, 0, batch, {}, id.value};
   if (!zigzag.empty()) input.part.zigzag = zigzag[id.index()];
   for (const LayerId producer : layer.inputs) {
     const Block& whole_operand = step.activations[producer.index()];
