@@ -81,8 +81,7 @@ ExecDag dag_for(const std::string& name) {
   strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 6;
   if (name == "pipeline") input.micro_batches = 2;
-  if (transformer) input.tensor_parallel = 3;
-  if (llama) input.tensor_parallel = 2;
+  if (transformer || llama) input.tensor_parallel = 3;
   if (name == "server") input.sync = Sync::Kind::server;
   if (name == "server") input.server = DeviceId{0};
   const std::string strategy = name == "server" ? "data" : transformer || llama ? "tensor" : name;

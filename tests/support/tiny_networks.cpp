@@ -311,7 +311,7 @@ Network tiny_transformer(int blocks) {
 }
 
 Network tiny_llama(bool eager) {
-  constexpr std::int64_t tokens = 4, width = 8, heads = 4, key_heads = 2, each = 2, vocabulary = 7;
+  constexpr std::int64_t tokens = 4, width = 12, heads = 6, key_heads = 3, each = 2, vocabulary = 7;
   Network net{eager ? "llama, eager" : "llama", {}, {}, {}};
   const auto norm = [&](const std::string& name, LayerId from) {
     const LayerId normed = add_layer(net, name + ".norm", Norm{NormKind::layer, false, 0}, {from});

@@ -15,9 +15,9 @@ namespace parsim::testing {
 /// tokens of twelve channels, six heads.
 [[nodiscard]] Network tiny_transformer(int blocks);
 
-/// A block of a decoder as LLaMA's: RMS norms, rotary positions, two pairs of heads that share keys
-/// and values, a gated feed-forward, scores of a vocabulary for every token. `eager`: scores of
-/// attention are written, and queries are broadcast to keys.
+/// A block of a decoder as LLaMA's: RMS norms, rotary positions, three pairs of heads that share
+/// keys and values, a gated feed-forward, scores of a vocabulary for every token. `eager`: scores
+/// of attention are written, and queries are broadcast to keys.
 [[nodiscard]] Network tiny_llama(bool eager);
 
 /// One of them by name. Throws BrokenInvariant if there is none.
