@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "core/errors.hpp"
+#include "hw/memory_plan.hpp"
 #include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
@@ -52,12 +53,14 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
         fmt::format("bf16 on {}, whose compute capability is {}", model.name, model.architecture),
         "accepted there: fp32; bf16 and tf32 from compute capability 8.0");
   }
-  const std::vector<Bytes> bytes = bytes_held(dag, held);
-  for (std::size_t d = 0; d < bytes.size(); ++d) {
+  const MemoryPlan plan =
+      plan_memory(dag, dispatch(dag), held, element_bytes(storage_of(dag.precision)), 1, {});
+  for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+    const Bytes needed{static_cast<std::int64_t>(plan.devices[d].total)};
     const Bytes capacity = machine.cluster.devices[d].memory;
-    if (bytes[d] > capacity) {
+    if (needed > capacity) {
       throw MemoryError(fmt::format("{} needs {} and has {}", machine.cluster.devices[d].name,
-                                    to_text(bytes[d]), to_text(capacity)));
+                                    to_text(needed), to_text(capacity)));
     }
   }
 }

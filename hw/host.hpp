@@ -46,7 +46,8 @@ class HostEngine : public HostTensors<double> {
   using HostTensors::HostTensors;
 
   /// Its results are added to stores that begin as zero.
-  [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
+  [[nodiscard]] bool overwrites(const StoreKey&, const Region&) const { return false; }
+  void note_overwritten(const StoreKey&) {}
 
   template <class Body>
   [[nodiscard]] Action for_each(std::uint32_t count, Body body) const {

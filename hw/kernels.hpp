@@ -9,7 +9,9 @@
 //     scratch(n) -> Wide<Scalar>*     room for n sums, of the engine's own
 //     runs(device) -> bool            this process has the device
 //     is_apart() -> bool              the other devices are other processes'
-//     is_sole(key) -> bool            the one operation that adds to this store may overwrite it
+//     overwrites(key, region) -> bool the operation may overwrite the region where it would add,
+//                                     because it is the first that uses the store, and covers it
+//     note_overwritten(key)           it does
 //     has_rivals(key) -> bool         a weight gradient that two operations may add to at once
 //     for_each(n, body) -> Action     body(i) for every i < n
 //     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then

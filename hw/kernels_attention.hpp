@@ -55,12 +55,18 @@ class AttentionKernels {
       for (std::size_t i = 0; i < 3; ++i) {
         if (!p_.wants_input(i)) continue;
         *gradients[i] = engine_.view(p_.slices.input_gradients[i].key);
-        r.overwrites[i] = engine_.is_sole(p_.slices.input_gradients[i].key);
+        r.overwrites[i] = engine_.overwrites(p_.slices.input_gradients[i].key,
+                                             p_.slices.input_gradients[i].region);
         any = true;
       }
       if (!any) return;
     }
-    if (by_library(r)) return;
+    if (by_library(r)) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (r.overwrites[i]) engine_.note_overwritten(p_.slices.input_gradients[i].key);
+      }
+      return;
+    }
     part.top = engine_.scratch(part.lines());
     part.sum = engine_.scratch(part.lines());
     add_reduction(engine_, out_, part.lines(), part.keys, AttentionSums<T>{part});

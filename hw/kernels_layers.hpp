@@ -39,13 +39,13 @@ class LayerKernels {
     if (function == Curve::prelu) return prelu(activation);
     if (p_.forward()) {
       const std::array<View<T>, 2> views{p_.out, p_.inputs[0]};
-      if (packed(region_, views, false, CurveValue{function})) return;
+      if (packed(region_, views, {}, CurveValue{function})) return;
       each(region_.volume(),
            ActivationForward<T>{walk_over(region_, views), start_of(views[0], region_),
                                 start_of(views[1], region_), function});
     } else if (p_.wants_input(0)) {
       const std::array<View<T>, 3> views{gradient(0), p_.inputs[0], p_.out_gradient};
-      if (packed(region_, views, true, CurveSlope{function})) return;
+      if (packed(region_, views, 0, CurveSlope{function})) return;
       each(region_.volume(),
            ActivationBackward<T>{walk_over(region_, views), start_of(views[0], region_),
                                  start_of(views[1], region_), start_of(views[2], region_),
@@ -70,7 +70,9 @@ class LayerKernels {
     body.first = (body.first_sample + region_[0].begin) * p_.layer.out.elements();
     body.rate = static_cast<float>(dropout.rate);
     body.backward = !p_.forward();
-    if (packed(region_, std::array{body.to, body.from}, body.backward, body)) return;
+    const std::optional<std::size_t> to =
+        body.backward ? std::optional<std::size_t>{0} : std::nullopt;
+    if (packed(region_, std::array{body.to, body.from}, to, body)) return;
     each(region_.volume(), body);
   }
   void operator()(const Flatten&) { reshape(HeadMove::none); }
@@ -265,7 +267,7 @@ class LayerKernels {
     loss.lines.dx = gradient(0);
     const CrossEntropyBackward<T> body{loss, along};
     const bool lies_in_lines = along && !loss.lines.lines.channels_last;
-    if (lies_in_lines && packed(in, std::array{gradient(0), loss.lines.x}, true, body)) return;
+    if (lies_in_lines && packed(in, std::array{gradient(0), loss.lines.x}, 0, body)) return;
     each(in.volume(), body);
   }
 
@@ -278,14 +280,23 @@ class LayerKernels {
   void reduction(std::int64_t rows, std::int64_t count, auto body) {
     add_reduction(engine_, out_, rows, count, body);
   }
-  /// The first view's elements from the others', if all lie alike and without gaps.
+  /// Whether a kernel that gives every element of a region of operand i's gradient must add.
+  bool adds(std::size_t i, const Region& region) {
+    const StoreKey& key = p_.slices.input_gradients[i].key;
+    if (!engine_.overwrites(key, region)) return true;
+    engine_.note_overwritten(key);
+    return false;
+  }
+  /// The first view's elements from the others', if all lie alike and without gaps. `gradient`: it
+  /// is of that operand.
   template <std::size_t N, class F>
-  bool packed(const Region& region, const std::array<View<T>, N>& views, bool adds, F f) {
+  bool packed(const Region& region, const std::array<View<T>, N>& views,
+              std::optional<std::size_t> gradient, F f) {
     if (!walk_over(region, views).is_packed()) return false;
     Packed<T, static_cast<int>(N) - 1, F> body;
     body.to = start_of(views[0], region);
     for (std::size_t n = 1; n < N; ++n) body.from[n - 1] = start_of(views[n], region);
-    body.adds = adds;
+    body.adds = gradient && adds(*gradient, region);
     body.f = f;
     each(region.volume(), body);
     return true;
@@ -313,8 +324,8 @@ class LayerKernels {
     const bool two = part.count == 2;
     const bool linear = part.merge == Merge::add || part.merge == Merge::sub;
     if (p_.forward()) {
-      if (two && packed(region_, std::array{y, p_.inputs[0], p_.inputs[1]}, false,
-                        MergeValue{part.merge})) {
+      if (two &&
+          packed(region_, std::array{y, p_.inputs[0], p_.inputs[1]}, {}, MergeValue{part.merge})) {
         return;
       }
       body.to = start_of(y, region_);
@@ -327,8 +338,8 @@ class LayerKernels {
       views[0] = gradient(k);
       body.k = static_cast<int>(k);
       const double factor = part.merge == Merge::sub && k > 0 ? -1 : 1;
-      if (linear && packed(region_, std::array{views[0], y}, true, Scaled{factor})) continue;
-      if (two && packed(region_, std::array{views[0], p_.inputs[0], p_.inputs[1], y}, true,
+      if (linear && packed(region_, std::array{views[0], y}, k, Scaled{factor})) continue;
+      if (two && packed(region_, std::array{views[0], p_.inputs[0], p_.inputs[1], y}, k,
                         MergeSlope{part.merge, body.k})) {
         continue;
       }
@@ -357,7 +368,9 @@ class LayerKernels {
       if (!p_.forward() && !p_.wants_input(i)) return;
       const std::array<View<T>, 2> views = p_.forward() ? std::array{p_.out, p_.inputs[i]}
                                                         : std::array{gradient(i), p_.out_gradient};
-      if (packed(piece, views, !p_.forward(), Same{})) return;
+      const std::optional<std::size_t> to =
+          p_.forward() ? std::nullopt : std::optional<std::size_t>{i};
+      if (packed(piece, views, to, Same{})) return;
       return each(piece.volume(),
                   Copy<T>{walk_over(piece, views), start_of(views[0], piece),
                           start_of(views[1], piece), p_.forward() ? Move::copy : Move::add});
@@ -503,7 +516,7 @@ class LayerKernels {
     reduction(rows, count, NormStatistics<T>{part, adjacent});
     if (!backward) {
       const NormForward<T> body{loops_over(region_, p_.out), part, p_.out, groups};
-      if (part.plain && packed(in, std::array{p_.out, part.x}, false, body)) return;
+      if (part.plain && packed(in, std::array{p_.out, part.x}, {}, body)) return;
       return each(region_.volume(), body);
     }
     const bool wants_parameters = norm.affine && p_.wants_parameter(0);
@@ -528,7 +541,7 @@ class LayerKernels {
     }
     if (p_.wants_input(0)) {
       const NormBackward<T> body{loops_over(in, gradient(0)), part, gradient(0), groups};
-      if (!part.plain || !packed(in, std::array{gradient(0), part.x, part.dy}, true, body)) {
+      if (!part.plain || !packed(in, std::array{gradient(0), part.x, part.dy}, 0, body)) {
         each(in.volume(), body);
       }
     }

@@ -132,7 +132,7 @@ class OpKernels {
     const std::vector<TensorSlice> from = tensor_slices(dag_, op.device, op.from);
     for (std::size_t i = 0; i < to.size(); ++i) {
       add_copy(engine_, out[0], to[i], from.at(i), to[i].region,
-               op.kind == LocalKind::add ? adding(to[i].key) : Move::copy);
+               op.kind == LocalKind::add ? adding(to[i]) : Move::copy);
     }
     return out;
   }
@@ -144,8 +144,7 @@ class OpKernels {
     const std::vector<TensorSlice> to = tensor_slices(dag_, op.to, op.target);
     for (std::size_t i = 0; i < to.size(); ++i) {
       if (from.at(i).key == to[i].key) continue;  // a worker and its server share one store
-      add_copy(engine_, out[0], to[i], from[i], to[i].region,
-               op.add ? adding(to[i].key) : Move::copy);
+      add_copy(engine_, out[0], to[i], from[i], to[i].region, op.add ? adding(to[i]) : Move::copy);
     }
     return out;
   }
@@ -243,8 +242,12 @@ class OpKernels {
     }
   }
 
-  [[nodiscard]] Move adding(const StoreKey& key) {
-    return engine_.has_rivals(key) ? Move::atomic_add : Move::add;
+  [[nodiscard]] Move adding(const TensorSlice& to) {
+    if (engine_.runs(to.key.device) && engine_.overwrites(to.key, to.region)) {
+      engine_.note_overwritten(to.key);
+      return Move::copy;
+    }
+    return engine_.has_rivals(to.key) ? Move::atomic_add : Move::add;
   }
 
   /// Elements [begin, end) of a region: the sum of all `from` goes to all `to`.

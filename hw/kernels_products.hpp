@@ -63,7 +63,7 @@ class ProductKernels {
     backward.y = y;
     if (p_.wants_input(0)) {
       const TensorSlice& to = p_.slices.input_gradients[0];
-      if (!library(asked, Product::data, engine_.is_sole(to.key), false)) {
+      if (!library(asked, Product::data, engine_.overwrites(to.key, to.region), false)) {
         const View<T> dx = engine_.view(to.key);
         each(to.region.volume(), ConvData<T>{loops_over(to.region, dx), backward, dx});
       }
@@ -71,7 +71,7 @@ class ProductKernels {
     if (p_.wants_parameter(0)) {
       const TensorSlice& to = p_.slices.parameter_gradients[0];
       const bool atomic = engine_.has_rivals(to.key);
-      if (!library(asked, Product::weights, engine_.is_sole(to.key), atomic)) {
+      if (!library(asked, Product::weights, engine_.overwrites(to.key, to.region), atomic)) {
         const View<T> dw = engine_.view(to.key);
         each(to.region.volume(), ConvWeights<T>{loops_over(to.region, dw),
                                                 loops_over(region_, y, {1}), backward, dw, atomic});
@@ -110,7 +110,7 @@ class ProductKernels {
     }
     if (p_.wants_input(0)) {
       const TensorSlice& to = p_.slices.input_gradients[0];
-      if (!library(asked, Product::data, engine_.is_sole(to.key), false)) {
+      if (!library(asked, Product::data, engine_.overwrites(to.key, to.region), false)) {
         const View<T> dx = engine_.view(to.key);
         each(to.region.volume(), DenseData<T>{loops_over(to.region, dx), part, dx});
       }
@@ -118,7 +118,7 @@ class ProductKernels {
     if (p_.wants_parameter(0)) {
       const TensorSlice& to = p_.slices.parameter_gradients[0];
       const bool atomic = engine_.has_rivals(to.key);
-      if (!library(asked, Product::weights, engine_.is_sole(to.key), atomic)) {
+      if (!library(asked, Product::weights, engine_.overwrites(to.key, to.region), atomic)) {
         const View<T> dw = engine_.view(to.key);
         each(to.region.volume(),
              DenseWeights<T>{loops_over(to.region, dw), loops_over(region_, part.y, {last}), part,
@@ -156,8 +156,11 @@ class ProductKernels {
       DenseRequest<T> gradient = asked;
       gradient.product = i == 0 ? Product::forward : Product::weights;
       (i == 0 ? gradient.y_view : gradient.w_view) = d;
-      gradient.overwrites = engine_.is_sole(to.key);
-      if (batched(gradient)) continue;
+      gradient.overwrites = engine_.overwrites(to.key, to.region);
+      if (batched(gradient)) {
+        if (gradient.overwrites) engine_.note_overwritten(to.key);
+        continue;
+      }
       // Its batch as the output has it, of which it is one for all along some axes; then its own
       // two axes.
       const Broadcast& own = i == 0 ? part.left_at : part.right_at;
@@ -243,17 +246,27 @@ class ProductKernels {
   bool library(const std::optional<ConvRequest<T>>& asked, Product product, bool overwrites,
                bool atomic) {
     if constexpr (requires(Engine& e, const ConvRequest<T>& r) { e.convolve(r); }) {
-      return asked && runs(completed(*asked, product, overwrites, atomic),
-                           [&](const ConvRequest<T>& r) { return engine_.convolve(r); });
+      return asked && noted(runs(completed(*asked, product, overwrites, atomic),
+                                 [&](const ConvRequest<T>& r) { return engine_.convolve(r); }),
+                            product, overwrites);
     }
     return false;
   }
   bool library(const DenseRequest<T>& asked, Product product, bool overwrites, bool atomic) {
     if constexpr (requires(Engine& e, const DenseRequest<T>& r) { e.multiply(r); }) {
-      return runs(completed(asked, product, overwrites, atomic),
-                  [&](const DenseRequest<T>& r) { return engine_.multiply(r); });
+      return noted(runs(completed(asked, product, overwrites, atomic),
+                        [&](const DenseRequest<T>& r) { return engine_.multiply(r); }),
+                   product, overwrites);
     }
     return false;
+  }
+  /// Returns `done`, and notes that a gradient has been overwritten.
+  bool noted(bool done, Product product, bool overwrites) {
+    if (done && overwrites && product != Product::forward) {
+      engine_.note_overwritten(product == Product::data ? p_.slices.input_gradients[0].key
+                                                        : p_.slices.parameter_gradients[0].key);
+    }
+    return done;
   }
   /// Products of the last two axes, one for each position of the others.
   bool batched(const DenseRequest<T>& request) {

@@ -17,114 +17,110 @@ namespace {
 Tensor parameter_tensor(ParameterId id) { return {Tensor::Kind::parameter, id.value, -1}; }
 Tensor output_tensor(LayerId id) { return {Tensor::Kind::output, id.value, -1}; }
 
-class Collector {
+/// Whether backward passes of a kind look at an operand of the layer, or at gradients alone.
+bool reads_operands(const LayerKind& kind, Pass pass) {
+  if (pass == Pass::backward_data) return false;  // the layer is linear
+  if (const auto* combine = kind.as<Combine>()) {
+    return combine->function != "add" && combine->function != "sub";
+  }
+  if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
+  if (const auto* reduce = kind.as<Reduce>()) return reduce->function == "max";
+  const auto* activation = kind.as<Activation>();
+  return (activation == nullptr || activation->function != "rotary") &&
+         kind.as<Dropout>() == nullptr && kind.as<Flatten>() == nullptr &&
+         kind.as<Rearrange>() == nullptr && kind.as<Slicing>() == nullptr &&
+         kind.as<Concat>() == nullptr && kind.as<HeadConcat>() == nullptr;
+}
+
+class Uses {
  public:
-  explicit Collector(const ExecDag& dag) : dag_(dag), trained_(trained_layers(dag.network)) {}
-
-  Stores run() {
-    for (std::size_t i = 0; i < dag_.size(); ++i) {
-      const OpId id{i};
-      std::visit([&](const auto& op) { visit(op, dag_.shares(id)); }, dag_.op(id));
-    }
-    // States lie like their weights, so that one walk serves both; of the first axis only as much
-    // as the device updates.
-    for (auto& [key, store] : out_.all) {
-      if (key.role != Role::optimizer_state) continue;
-      StoreKey weight = key;
-      weight.role = Role::weight;
-      weight.micro_batch = 0;
-      const Region updated = std::exchange(store.box, out_.all.at(weight).box);
-      if (store.box.rank() > 0) store.box[0] = updated[0];
-    }
-    return std::move(out_);
-  }
-
- private:
-  void note(DeviceId device) { out_.devices = std::max(out_.devices, device.value + 1); }
-  void touch(const TensorSlice& slice, bool writes = false) {
-    note(slice.key.device);
-    if (slice.region.empty()) return;
-    Store& store = out_.all[slice.key];
-    store.box = hull(store.box, slice.region);
-    store.writers += writes ? 1 : 0;
-  }
-  void touch(const std::vector<TensorSlice>& list, bool writes = false) {
-    for (const TensorSlice& slice : list) touch(slice, writes);
-  }
+  Uses(const ExecDag& dag, const std::vector<bool>& trained,
+       const std::function<void(const TensorSlice&, Use)>& touch)
+      : dag_(dag), trained_(trained), touch_(touch) {}
 
   void visit(const Compute& op, const Shares&) {
-    out_.micro_batches = std::max(out_.micro_batches, op.micro_batch + 1);
     const ComputeSlices p = compute_slices(dag_, op, trained_);
-    touch(p.inputs);
-    touch(p.parameters);
-    if (op.pass == Pass::forward || op.pass == Pass::recompute) {
-      touch(p.out, p.adds);
-      return;
-    }
-    touch(p.out_gradient);
-    if (op.pass != Pass::backward_weights) touch(p.input_gradients, true);
-    if (op.pass != Pass::backward_data) touch(p.parameter_gradients, true);
+    const bool forward = op.pass == Pass::forward || op.pass == Pass::recompute;
+    const LayerKind& kind = dag_.network[dag_.work(op.work).layer].kind;
+    touch(p.inputs, forward || reads_operands(kind, op.pass) ? Use::reads : Use::names);
+    touch(p.parameters, Use::reads);
+    if (forward) return touch_(p.out, p.adds ? Use::reads : Use::overwrites);
+    touch_(p.out_gradient, Use::reads);
+    if (op.pass != Pass::backward_weights) touch(p.input_gradients, Use::reads);
+    if (op.pass != Pass::backward_data) touch(p.parameter_gradients, Use::reads);
   }
   void visit(const Update& op, const Shares&) {
     for (TensorSlice slice : tensor_slices(dag_, op.device, op.slice)) {
-      touch(slice);
+      touch_(slice, Use::reads);
       for (const StateKind state : states(dag_.optimizer, dag_.precision)) {
         TensorSlice kept = slice;
         kept.key.role = Role::optimizer_state;
         kept.key.micro_batch = static_cast<std::int32_t>(state);
-        touch(kept);
+        touch_(kept, Use::reads);
       }
       slice.key.role = Role::weight_gradient;
-      touch(slice);
+      touch_(slice, Use::reads);
     }
   }
   void visit(const Local& op, const Shares&) {
     const bool reads = op.kind == LocalKind::copy || op.kind == LocalKind::add;
-    if (reads) touch(tensor_slices(dag_, op.device, op.from));
-    touch(tensor_slices(dag_, op.device, op.to), true);
+    if (reads) touch(tensor_slices(dag_, op.device, op.from), Use::reads);
+    touch(tensor_slices(dag_, op.device, op.to),
+          op.kind == LocalKind::add ? Use::reads : Use::overwrites);
   }
   void visit(const Transfer& op, const Shares&) {
-    touch(tensor_slices(dag_, op.from, op.slice));
-    touch(tensor_slices(dag_, op.to, op.target), true);
+    touch(tensor_slices(dag_, op.from, op.slice), Use::reads);
+    const bool adds = op.add || op.from == op.to;  // within a device nothing may move
+    touch(tensor_slices(dag_, op.to, op.target), adds ? Use::reads : Use::overwrites);
     // A server that receives gradients has the weights.
     for (TensorSlice slice : tensor_slices(dag_, op.to, op.target)) {
       if (slice.key.role != Role::weight_gradient) continue;
       slice.key.role = Role::weight;
-      touch(slice);
+      touch_(slice, Use::names);
     }
   }
   void visit(const Collective& op, const Shares& shares) {
     const std::vector<DeviceId>& group = dag_.group(op.group);
     for (std::size_t m = 0; m < group.size(); ++m) {
       if (shares.regions.empty()) {
-        touch(tensor_slices(dag_, group[m], op.slice));
-        touch(tensor_slices(dag_, group[m], op.target), !(op.slice == op.target));
+        touch(tensor_slices(dag_, group[m], op.slice), Use::reads);
+        const bool sums = op.slice == op.target || op.kind == CollectiveKind::broadcast;
+        touch(tensor_slices(dag_, group[m], op.target), sums ? Use::reads : Use::overwrites);
         continue;
       }
-      // Twice as a writer: a collective writes by shares, so that overwriting would not do.
       const bool reads_all = op.kind == CollectiveKind::reduce_scatter;
       const bool writes_all = op.kind == CollectiveKind::all_gather;
       for (std::size_t s = 0; s < group.size(); ++s) {
-        if (reads_all || s == m) touch(tensor_slices(dag_, group[m], op.slice, shares.regions[s]));
-        if (writes_all || (reads_all && s == m)) {
-          touch(tensor_slices(dag_, group[m], op.target, shares.regions[s]), true);
-          touch(tensor_slices(dag_, group[m], op.target, shares.regions[s]), true);
-        }
+        if (reads_all || s == m) shared(group[m], op.slice, shares.regions[s]);
+        if (writes_all || (reads_all && s == m)) shared(group[m], op.target, shares.regions[s]);
       }
-      if (op.kind == CollectiveKind::all_to_all) {
-        touch(tensor_slices(dag_, group[m], op.target, shares.needs[m]), true);
-        touch(tensor_slices(dag_, group[m], op.target, shares.needs[m]), true);
-      }
+      if (op.kind == CollectiveKind::all_to_all) shared(group[m], op.target, shares.needs[m]);
     }
   }
-  void visit(const Delay& op, const Shares&) { note(op.device); }
+  void visit(const Delay& op, const Shares&) {
+    touch_({{op.device, {}, Role::activation, 0}, Region{{0, 0}}}, Use::names);
+  }
+
+ private:
+  void touch(const std::vector<TensorSlice>& list, Use use) {
+    for (const TensorSlice& slice : list) touch_(slice, use);
+  }
+  void shared(DeviceId device, const Slice& slice, RegionId region) {
+    touch(tensor_slices(dag_, device, slice, region), Use::reads);
+  }
 
   const ExecDag& dag_;
-  std::vector<bool> trained_;
-  Stores out_;
+  const std::vector<bool>& trained_;
+  const std::function<void(const TensorSlice&, Use)>& touch_;
 };
 
 }  // namespace
+
+void for_each_use(const ExecDag& dag, OpId id, const std::vector<bool>& trained,
+                  const std::function<void(const TensorSlice&, Use)>& visit) {
+  std::visit([&](const auto& op) { Uses(dag, trained, visit).visit(op, dag.shares(id)); },
+             dag.op(id));
+}
 
 std::vector<TensorSlice> tensor_slices(const ExecDag& dag, DeviceId device, const Slice& slice,
                                        std::optional<RegionId> narrowed) {
@@ -185,7 +181,32 @@ ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
   return p;
 }
 
-Stores stores(const ExecDag& dag) { return Collector(dag).run(); }
+Stores stores(const ExecDag& dag) {
+  Stores out;
+  const std::vector<bool> trained = trained_layers(dag.network);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    for_each_use(dag, OpId{i}, trained, [&](const TensorSlice& slice, Use) {
+      out.devices = std::max(out.devices, slice.key.device.value + 1);
+      if (slice.region.empty()) return;
+      Store& store = out.all[slice.key];
+      store.box = hull(store.box, slice.region);
+    });
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    out.micro_batches =
+        std::max(out.micro_batches, std::get<Compute>(dag.op(OpId{i})).micro_batch + 1);
+  }
+  // States lie like their weights, so that one walk serves both; of the first axis only as much as
+  // the device updates.
+  for (auto& [key, store] : out.all) {
+    if (key.role != Role::optimizer_state) continue;
+    StoreKey weight = key;
+    weight.role = Role::weight;
+    weight.micro_batch = 0;
+    const Region updated = std::exchange(store.box, out.all.at(weight).box);
+    if (store.box.rank() > 0) store.box[0] = updated[0];
+  }
+  return out;
+}
 
 std::vector<StoreKey> received_gradients(const ExecDag& dag) {
   std::vector<StoreKey> all;

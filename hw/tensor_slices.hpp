@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -48,12 +49,20 @@ struct ComputeSlices {
 [[nodiscard]] ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
                                            const std::vector<bool>& trained);
 
+/// What an operation does with a part of a store.
+enum class Use : std::uint8_t {
+  names,       ///< has a view of it, but neither reads nor writes it
+  reads,       ///< also where it adds to it or writes parts of it
+  overwrites,  ///< writes all of the part, and reads nothing of it
+};
+/// Calls visit(slice, use) for all that an operation touches on any device; empty regions, too.
+/// `trained` as of trained_layers().
+void for_each_use(const ExecDag& dag, OpId op, const std::vector<bool>& trained,
+                  const std::function<void(const TensorSlice&, Use)>& visit);
+
 /// A tensor on a device.
 struct Store {
   Region box;  ///< hull of what the operations touch
-  /// Operations that write or add to it, sums in place aside. If there is but one and it adds, it
-  /// may as well overwrite, because the store begins as zero.
-  std::int32_t writers = 0;
 };
 /// All that the DAG's devices hold during a step, by key.
 struct Stores {
@@ -66,7 +75,8 @@ struct Stores {
 /// Weight gradients that messages add to, in order.
 [[nodiscard]] std::vector<StoreKey> received_gradients(const ExecDag& dag);
 
-/// Bytes by device: elements in the DAG's precisions, optimizer states in four bytes.
+/// Bytes of all stores by device, each in a place of its own: elements in the DAG's precisions,
+/// optimizer states in four bytes.
 [[nodiscard]] std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores);
 
 /// Optimizer states that an update of the DAG keeps.

@@ -4,11 +4,13 @@
 
 #include <cstring>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "hw/cpu/cores.hpp"
 #include "hw/cpu/products.hpp"
 #include "hw/host_tensors.hpp"
+#include "hw/memory_plan.hpp"
 
 namespace parsim::hw {
 
@@ -27,17 +29,24 @@ class CpuEngine : public HostTensors<float> {
  public:
   using Action = std::function<void()>;
 
-  CpuEngine(const ExecDag& dag, const CpuCores& cores)
-      : HostTensors(dag, {}, true), cores_(cores), products_(cores.devices()) {}
+  CpuEngine(const ExecDag& dag, const Dispatch& order, const CpuCores& cores)
+      : HostTensors(dag, {}, true),
+        cores_(cores),
+        products_(cores.devices()),
+        first_use_(plan_memory(dag, order, stores(), sizeof(float), 1, {false, true}).first_use) {}
 
-  /// The device whose kernels are made next.
-  void use(DeviceId device) {
+  /// The operation whose kernels are made next, and its device.
+  void begin(OpId op, DeviceId device) {
+    op_ = op;
     current_ = device;
     cores_.count_on(device);
   }
-  [[nodiscard]] bool is_sole(const StoreKey& key) const {
-    return stores().all.at(key).writers == 1;
+  [[nodiscard]] bool overwrites(const StoreKey& key, const Region& region) const {
+    const auto found = first_use_.find(key);
+    return found != first_use_.end() && found->second == op_ &&
+           region.contains(stores().all.at(key).box);
   }
+  void note_overwritten(const StoreKey&) {}  // all gradients are zero when a step begins
 
   template <class Body>
   [[nodiscard]] Action for_each(std::uint32_t count, Body body) const {
@@ -94,6 +103,8 @@ class CpuEngine : public HostTensors<float> {
 
   const CpuCores& cores_;
   std::vector<CpuProducts> products_;  ///< by device
+  std::map<StoreKey, OpId> first_use_;
+  OpId op_;
   DeviceId current_{0};
 };
 

@@ -33,11 +33,11 @@ Dispatch one_at_a_time(Dispatch order, const std::vector<OpId>& ops) {
 class CpuStep {
  public:
   CpuStep(const CpuCores& cores, const ExecDag& dag)
-      : cores_(cores), dag_(dag), order_(dispatch(dag)), engine_(dag, cores) {
+      : cores_(cores), dag_(dag), order_(dispatch(dag)), engine_(dag, order_, cores) {
     OpKernels<CpuEngine> maker(engine_, dag);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       // A kernel runs on the threads of its first stream operation's device.
-      engine_.use(device_of(order_.stream_ops_of(OpId{i})[0].stream));
+      engine_.begin(OpId{i}, device_of(order_.stream_ops_of(OpId{i})[0].stream));
       kernels_.push_back(maker.of(OpId{i}));
       rivals_.push_back(engine_.take_rivalry());
     }

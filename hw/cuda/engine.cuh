@@ -18,6 +18,7 @@
 #include "hw/cuda/memory.cuh"
 #include "hw/kernels_attention.hpp"
 #include "hw/kernels_moves.hpp"
+#include "hw/memory_plan.hpp"
 
 namespace parsim::hw {
 
@@ -124,6 +125,15 @@ __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body
   body.finish(row, sum);
 }
 
+/// Sixteen bytes of zeros.
+struct Clear {
+  struct alignas(16) Chunk {
+    std::uint32_t words[4];
+  };
+  Chunk* to = nullptr;
+  constexpr void operator()(std::uint32_t i) const { to[i] = {}; }
+};
+
 /// What an action runs with.
 struct CudaContext {
   cudaStream_t stream = nullptr;
@@ -143,10 +153,11 @@ class CudaEngine {
   using Scalar = T;
   using Action = std::function<void(const CudaContext&)>;
 
+  /// order   of the DAG, or of this process's device
   /// exact   the numbers of the tests; else weights of a size that keeps deep networks finite
   /// like    another of the same DAG, whose plans of libraries serve here, too
-  CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact,
-             const CudaEngine* like = nullptr);
+  CudaEngine(const ExecDag& dag, const CudaDevices& devices, const Dispatch& order,
+             const MemoryRules& rules, bool exact, const CudaEngine* like = nullptr);
   ~CudaEngine();
   CudaEngine(const CudaEngine&) = delete;
   CudaEngine& operator=(const CudaEngine&) = delete;
@@ -157,7 +168,12 @@ class CudaEngine {
   [[nodiscard]] float* scratch(std::int64_t count) {
     return reinterpret_cast<float*>(buffer(static_cast<std::size_t>(count) * sizeof(float)));
   }
-  [[nodiscard]] bool is_sole(const StoreKey& key) const { return stores_.all.at(key).writers == 1; }
+  [[nodiscard]] bool overwrites(const StoreKey& key, const Region& region) const {
+    const auto found = plan_.first_use.find(key);
+    return found != plan_.first_use.end() && found->second == op_ &&
+           region.contains(stores_.all.at(key).box);
+  }
+  void note_overwritten(const StoreKey& key) { overwritten_.push_back(key); }
   [[nodiscard]] bool has_rivals(const StoreKey& key) const {
     return std::binary_search(received_.begin(), received_.end(), key);
   }
@@ -232,6 +248,13 @@ class CudaEngine {
 
   /// The device whose kernels are made next.
   void use(DeviceId device);
+  /// The operation whose kernels are made next: views are of where tensors lie then.
+  void begin(OpId op);
+  /// What must be set to zero before the operation whose kernels have been made, by the device of
+  /// the memory.
+  [[nodiscard]] std::vector<std::pair<DeviceId, Action>> zeros();
+  /// Bytes of a device's memory that this has taken.
+  [[nodiscard]] Bytes bytes(DeviceId device) const;
   /// Data and weights as before the step; everything else zero.
   void reset();
   /// What begins every step as zero.
@@ -247,14 +270,13 @@ class CudaEngine {
  private:
   struct PerDevice {
     DeviceMemory arena, workspace;
-    std::size_t zeroed = 0, total = 0, workspace_need = 0;
+    std::size_t workspace_need = 0;
     cudnnContext* dnn = nullptr;
     cublasLtContext* blas = nullptr;
+    /// Room for sums: computing operations come one after another, so all of them use the same.
     std::vector<DeviceMemory> buffers;
+    std::size_t buffer = 0, used = 0;  ///< by the operation whose kernels are made: up to here
     std::vector<std::pair<ConvShape, std::shared_ptr<ConvPlan>>> plans;  ///< made once per shape
-  };
-  struct Spot {
-    std::size_t offset = 0;
   };
   /// A tensor for a library: dense, aligned; where it is not, a copy in the workspace.
   struct Operand {
@@ -291,7 +313,9 @@ class CudaEngine {
   bool exact_;
   Stores stores_;
   std::int64_t samples_ = 1;
-  std::map<StoreKey, Spot> spots_;
+  MemoryPlan plan_;
+  OpId op_;
+  std::vector<StoreKey> overwritten_;  ///< by the operation whose kernels are made
   std::vector<PerDevice> per_device_;
   std::vector<StoreKey> received_;
   std::vector<Mirror> mirrors_;

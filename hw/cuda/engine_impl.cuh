@@ -12,8 +12,8 @@
 namespace parsim::hw {
 
 template <class T>
-CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact,
-                          const CudaEngine* like)
+CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, const Dispatch& order,
+                          const MemoryRules& rules, bool exact, const CudaEngine* like)
     : dag_(dag),
       devices_(devices),
       exact_(exact),
@@ -21,27 +21,13 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool e
       received_(received_gradients(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
+  plan_ = plan_memory(dag, order, stores_, sizeof(T), alignment, rules);
   per_device_.resize(static_cast<std::size_t>(stores_.devices));
-  const auto begins_as_zero = [](const StoreKey& key) {
-    return key.role == Role::gradient || key.role == Role::partial_sum ||
-           key.role == Role::weight_gradient;
-  };
-  // First what every step sets to zero, so that one call does it.
-  for (const bool zeroed : {true, false}) {
-    for (const auto& [key, store] : stores_.all) {
-      if (begins_as_zero(key) != zeroed) continue;
-      PerDevice& device = per_device_[key.device.index()];
-      const std::size_t each = key.role == Role::optimizer_state ? sizeof(float) : sizeof(T);
-      spots_[key] = {device.total};
-      device.total += aligned(static_cast<std::size_t>(store.box.volume()) * each);
-      if (zeroed) device.zeroed = device.total;
-    }
-  }
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
     PerDevice& device = per_device_[d];
     if (!runs(DeviceId{d})) continue;
     devices_.make_current(devices_.all()[d]);
-    device.arena = DeviceMemory(device.total);
+    device.arena = DeviceMemory(plan_.devices[d].total);
     cudnn_check(cudnnCreate(&device.dnn), "cudnnCreate");
     cublas_check(cublasLtCreate(&device.blas), "cublasLtCreate");
     if (like != nullptr) device.plans = like->per_device_[d].plans;
@@ -63,9 +49,7 @@ bool CudaEngine<T>::channels_last(const StoreKey& key) const {
 
 template <class T>
 View<T> CudaEngine<T>::view(const StoreKey& key) {
-  const auto found = spots_.find(key);
-  ensure(found != spots_.end(), "a kernel's tensor is among the DAG's stores");
-  char* data = per_device_[key.device.index()].arena.get() + found->second.offset;
+  char* data = per_device_[key.device.index()].arena.get() + plan_.offset(key, op_);
   return dense_view(reinterpret_cast<T*>(data), stores_.all.at(key).box, channels_last(key));
 }
 
@@ -81,17 +65,55 @@ View<T> CudaEngine<T>::view_of(const TensorSlice& slice) {
 
 template <class T>
 View<float> CudaEngine<T>::state(const StoreKey& key) {
-  const auto found = spots_.find(key);
-  if (found == spots_.end()) return {};
-  char* data = per_device_[key.device.index()].arena.get() + found->second.offset;
+  if (!stores_.all.contains(key)) return {};
+  char* data = per_device_[key.device.index()].arena.get() + plan_.offset(key, op_);
   return dense_view(reinterpret_cast<float*>(data), stores_.all.at(key).box, channels_last(key));
 }
 
 template <class T>
 char* CudaEngine<T>::buffer(std::size_t bytes) {
-  std::vector<DeviceMemory>& buffers = per_device_[current_.index()].buffers;
-  buffers.emplace_back(bytes);
-  return buffers.back().get();
+  constexpr std::size_t least = std::size_t{1} << 20;
+  PerDevice& device = per_device_[current_.index()];
+  bytes = aligned(bytes);
+  while (device.buffer < device.buffers.size() &&
+         device.used + bytes > device.buffers[device.buffer].bytes()) {
+    ++device.buffer;
+    device.used = 0;
+  }
+  if (device.buffer == device.buffers.size()) device.buffers.emplace_back(std::max(bytes, least));
+  char* const begin = device.buffers[device.buffer].get() + device.used;
+  device.used += bytes;
+  return begin;
+}
+
+template <class T>
+void CudaEngine<T>::begin(OpId op) {
+  op_ = op;
+  overwritten_.clear();
+  if (dag_.kind(op) != OpKind::compute) return;  // others need no room
+  for (PerDevice& device : per_device_) device.buffer = device.used = 0;
+}
+
+template <class T>
+std::vector<std::pair<DeviceId, typename CudaEngine<T>::Action>> CudaEngine<T>::zeros() {
+  std::vector<std::pair<DeviceId, Action>> actions;
+  for (const StoreKey& key : plan_.begins_as_zero[op_.index()]) {
+    if (std::find(overwritten_.begin(), overwritten_.end(), key) != overwritten_.end()) continue;
+    const std::size_t bytes =
+        aligned(static_cast<std::size_t>(stores_.all.at(key).box.volume()) * sizeof(T));
+    Clear clear{reinterpret_cast<Clear::Chunk*>(view(key).data)};
+    actions.emplace_back(key.device,
+                         for_each(static_cast<std::uint32_t>(bytes / sizeof(Clear::Chunk)), clear));
+  }
+  return actions;
+}
+
+template <class T>
+Bytes CudaEngine<T>::bytes(DeviceId device) const {
+  const PerDevice& own = per_device_[device.index()];
+  std::size_t sum = own.arena.bytes() + own.workspace.bytes();
+  for (const DeviceMemory& buffer : own.buffers) sum += buffer.bytes();
+  return Bytes{static_cast<std::int64_t>(sum)};
 }
 
 template <class T>
@@ -103,10 +125,10 @@ void CudaEngine<T>::use(DeviceId device) {
 template <class T>
 void CudaEngine<T>::zero() {
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
-    if (per_device_[d].zeroed == 0) continue;
+    const std::size_t zeroed = plan_.devices[d].zeroed;
+    if (zeroed == 0) continue;
     devices_.make_current(devices_.all()[d]);
-    cuda_check(cudaMemsetAsync(per_device_[d].arena.get(), 0, per_device_[d].zeroed, nullptr),
-               "cudaMemsetAsync");
+    cuda_check(cudaMemsetAsync(per_device_[d].arena.get(), 0, zeroed, nullptr), "cudaMemsetAsync");
     cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 }
@@ -114,9 +136,10 @@ void CudaEngine<T>::zero() {
 template <class T>
 void CudaEngine<T>::reset() {
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
-    if (per_device_[d].total == 0) continue;
+    const std::size_t total = plan_.devices[d].total;
+    if (total == 0) continue;
     devices_.make_current(devices_.all()[d]);
-    cuda_check(cudaMemset(per_device_[d].arena.get(), 0, per_device_[d].total), "cudaMemset");
+    cuda_check(cudaMemset(per_device_[d].arena.get(), 0, total), "cudaMemset");
   }
   for (const auto& [key, store] : stores_.all) {
     devices_.make_current(devices_.all()[key.device.index()]);
@@ -163,7 +186,7 @@ template <class T>
 std::vector<T> CudaEngine<T>::download(const StoreKey& key) const {
   const Store& store = stores_.all.at(key);
   std::vector<T> values(static_cast<std::size_t>(store.box.volume()));
-  const char* data = per_device_[key.device.index()].arena.get() + spots_.at(key).offset;
+  const char* data = per_device_[key.device.index()].arena.get() + plan_.offset(key, op_);
   cuda_check(cudaMemcpy(values.data(), data, values.size() * sizeof(T), cudaMemcpyDeviceToHost),
              "cudaMemcpy");
   return values;

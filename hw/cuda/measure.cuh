@@ -13,8 +13,12 @@ namespace parsim::hw {
 
 /// How many sets of a DAG's tensors an operation goes through in turn, so that it does not find all
 /// of its operands in the cache because it has just used them: three, if memory allows.
-[[nodiscard]] inline int buffer_sets(const CudaDevices& devices, const ExecDag& dag) {
-  constexpr int wanted = 3;
+struct BufferSets {
+  int count = 3;
+  MemoryRules rules{false, false};  ///< as in a step only if memory does not allow one set
+};
+[[nodiscard]] inline BufferSets buffer_sets(const CudaDevices& devices, const ExecDag& dag) {
+  BufferSets sets;
   std::map<int, std::int64_t> held;  // by GPU: partitions share one
   const std::vector<Bytes> bytes = bytes_held(dag, stores(dag));
   for (std::size_t d = 0; d < bytes.size(); ++d) held[devices.all()[d].gpu] += bytes[d].value;
@@ -24,9 +28,11 @@ namespace parsim::hw {
     cuda_check(cudaSetDevice(gpu), "cudaSetDevice");
     cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     // Workspaces and the libraries' own needs take the rest.
-    if (static_cast<double>(wanted * all) > 0.6 * static_cast<double>(free)) return 1;
+    const double most = 0.6 * static_cast<double>(free);
+    if (static_cast<double>(sets.count * all) > most) sets.count = 1;
+    sets.rules.reuse = sets.rules.reuse || static_cast<double>(all) > most;
   }
-  return wanted;
+  return sets;
 }
 
 /// Times of what is done by itself, again and again: each sample so often in a row that the clock
@@ -59,9 +65,9 @@ template <class T>
 std::vector<Spread> CudaRuns<T>::alone(const CudaDevices& devices, const ExecDag& dag,
                                        const std::vector<OpId>& ops, int samples) {
   std::vector<std::unique_ptr<CudaStep<T>>> sets;
-  for (int count = buffer_sets(devices, dag); std::ssize(sets) < count;) {
+  for (const BufferSets wanted = buffer_sets(devices, dag); std::ssize(sets) < wanted.count;) {
     try {
-      sets.push_back(std::make_unique<CudaStep<T>>(devices, dag, false,
+      sets.push_back(std::make_unique<CudaStep<T>>(devices, dag, wanted.rules, false,
                                                    sets.empty() ? nullptr : sets.front().get()));
     } catch (const MemoryError&) {  // of the libraries' workspaces
       if (sets.empty()) throw;
@@ -106,7 +112,7 @@ std::vector<std::vector<Beside>> CudaRuns<T>::together(
     const CudaDevices& devices, const ExecDag& dag,
     const std::vector<std::vector<Neighbour>>& groups, int samples) {
   constexpr int most_repeats = 250;  // more do not go on a stream that is held
-  CudaStep<T> step(devices, dag, false);
+  CudaStep<T> step(devices, dag, buffer_sets(devices, dag).rules, false);
   step.issue_all();
   step.synchronize();
   std::vector<std::vector<Beside>> times;
@@ -142,16 +148,16 @@ Spread CudaRuns<T>::launch(const CudaDevices& devices, int samples) {
   ExecDag dag;
   dag.batch = 1;
   dag.add(Delay{DeviceId{0}, {}}, {});
-  CudaStep<T> step(devices, dag, false);
+  CudaStep<T> step(devices, dag, {}, false);
   return spread_of(step.timed([&] { step.nothing(); }, samples, kernels));
 }
 
 /// A step that has been issued once: in every process, or in none.
 template <class T>
 std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDag& dag,
-                                        bool exact) {
+                                        const MemoryRules& rules, bool exact) {
   std::unique_ptr<CudaStep<T>> step;
-  const auto make = [&] { step = std::make_unique<CudaStep<T>>(devices, dag, exact); };
+  const auto make = [&] { step = std::make_unique<CudaStep<T>>(devices, dag, rules, exact); };
   if (devices.processes() != nullptr) {
     together(*devices.processes(), make);
     step->connect();
@@ -175,13 +181,13 @@ std::vector<Timeline> traced(const CudaDevices& devices, CudaStep<T>& step, int 
 
 template <class T>
 Timeline CudaRuns<T>::run(const CudaDevices& devices, const ExecDag& dag) {
-  const std::vector<Timeline> runs = traced(devices, *first_step<T>(devices, dag, false), 1);
+  const std::vector<Timeline> runs = traced(devices, *first_step<T>(devices, dag, {}, false), 1);
   return runs.empty() ? Timeline{} : runs.front();
 }
 
 template <class T>
 Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, int steps) {
-  const auto step = first_step<T>(devices, dag, false);
+  const auto step = first_step<T>(devices, dag, {}, false);
   std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
   if (Processes* others = devices.processes()) times = slowest(*others, times);
   return measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
@@ -192,23 +198,38 @@ template <class T>
 std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
   HostNumbers expected(dag);
   static_cast<void>(expected.run(dispatch(dag)));
-  const auto step = first_step<T>(devices, dag, true);
-  const CudaEngine<T>& engine = step->engine();
-  const std::string worst = worst_difference(
-      expected, engine.stores(), dag.precision, tolerance(dag.precision),
-      [&](const StoreKey& key, const Region& box) {
-        std::vector<T> raw = engine.download(key);
-        const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));
-        Loops loops;  // row-major
-        for (std::size_t a = 0; a < box.rank(); ++a) {
-          loops.over(a, narrow(box[a].begin), static_cast<std::uint32_t>(box[a].size()));
-        }
-        std::vector<double> values;
-        for (std::uint32_t i = 0; i < loops.size(); ++i) {
-          values.push_back(static_cast<double>(view.wide(loops.index(i))));
-        }
-        return values;
+  // All numbers where every tensor has a place of its own; then what a step leaves that reuses
+  // memory.
+  std::string worst;
+  for (const bool reuse : {false, true}) {
+    const auto step = first_step<T>(devices, dag, {reuse, !reuse}, true);
+    const CudaEngine<T>& engine = step->engine();
+    Stores compared = engine.stores();
+    if (reuse) {
+      std::erase_if(compared.all, [](const auto& entry) {
+        const Role role = entry.first.role;
+        return role != Role::weight && role != Role::weight_gradient;
       });
+    }
+    const std::string difference = worst_difference(
+        expected, compared, dag.precision, tolerance(dag.precision),
+        [&](const StoreKey& key, const Region& box) {
+          std::vector<T> raw = engine.download(key);
+          const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));
+          Loops loops;  // row-major
+          for (std::size_t a = 0; a < box.rank(); ++a) {
+            loops.over(a, narrow(box[a].begin), static_cast<std::uint32_t>(box[a].size()));
+          }
+          std::vector<double> values;
+          for (std::uint32_t i = 0; i < loops.size(); ++i) {
+            values.push_back(static_cast<double>(view.wide(loops.index(i))));
+          }
+          return values;
+        });
+    if (worst.empty() && !difference.empty()) {
+      worst = (reuse ? "memory reused: " : "") + difference;
+    }
+  }
   if (devices.processes() == nullptr) return worst;
   for (const std::string& one : devices.processes()->all_gather(worst)) {
     if (!one.empty()) return one;

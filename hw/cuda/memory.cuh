@@ -15,7 +15,7 @@ namespace parsim::hw {
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  explicit DeviceMemory(std::size_t bytes) {
+  explicit DeviceMemory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     const cudaError_t error = cudaMalloc(&data_, bytes);
     if (error == cudaErrorMemoryAllocation) {
@@ -25,15 +25,19 @@ class DeviceMemory {
     cuda_check(error, "cudaMalloc");
   }
   ~DeviceMemory() { static_cast<void>(cudaFree(data_)); }
-  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
     return *this;
   }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] char* get() const { return static_cast<char*>(data_); }
 
  private:
   void* data_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace parsim::hw

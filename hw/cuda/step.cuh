@@ -27,12 +27,12 @@ template <class T>
 class CudaStep {
  public:
   /// like   another of the same DAG, on whose streams this one's operations run among its own
-  CudaStep(const CudaDevices& devices, const ExecDag& dag, bool exact,
+  CudaStep(const CudaDevices& devices, const ExecDag& dag, const MemoryRules& rules, bool exact,
            const CudaStep* like = nullptr)
       : devices_(devices),
         dag_(dag),
         order_(devices.mine() ? dispatch(dag, *devices.mine()) : dispatch(dag)),
-        engine_(dag, devices, exact, like == nullptr ? nullptr : &like->engine_),
+        engine_(dag, devices, order_, rules, exact, like == nullptr ? nullptr : &like->engine_),
         sums_(engine_, devices, dag, order_),
         streams_(devices, order_, like == nullptr ? nullptr : &like->streams_) {
     if (devices.mine()) messages_.emplace(engine_, devices, dag, order_, sums_);
@@ -40,11 +40,22 @@ class CudaStep {
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const std::span<const StreamOp> stream_ops = order_.stream_ops_of(OpId{i});
       kernels_.emplace_back();
-      if (stream_ops.empty() || sums_.does(OpId{i})) continue;  // another process's, or NCCL's
+      zeros_.emplace_back();
+      if (stream_ops.empty()) continue;  // another process's
+      engine_.begin(OpId{i});
       // A kernel is made for, and its buffers lie on, the device of its first stream operation.
       engine_.use(streams_.device(stream_ops[0].stream));
-      if (messages_) messages_->prepare(OpId{i}, stream_ops[0]);
-      kernels_.back() = maker.of(OpId{i});
+      if (!sums_.does(OpId{i})) {  // NCCL's
+        if (messages_) messages_->prepare(OpId{i}, stream_ops[0]);
+        kernels_.back() = maker.of(OpId{i});
+      }
+      for (auto& [device, action] : engine_.zeros()) {
+        std::size_t member = 0;
+        for (std::size_t m = 0; m < stream_ops.size(); ++m) {
+          if (streams_.device(stream_ops[m].stream) == device) member = m;
+        }
+        zeros_.back().emplace_back(member, std::move(action));
+      }
     }
     engine_.allocate_workspaces();
     for (const StreamOp& stream_op : order_.stream_ops)
@@ -76,6 +87,11 @@ class CudaStep {
   }
   void run(OpId op, std::span<const StreamOp> stream_ops) {
     mark(begins_, op, stream_ops);
+    for (const auto& [member, action] : zeros_[op.index()]) {
+      const std::int32_t stream = stream_ops[member].stream;
+      streams_.make_current(stream);
+      action(engine_.context(streams_.device(stream), streams_.handle(stream)));
+    }
     const Seconds hold = holds_.empty() ? Seconds{} : holds_[op.index()];
     if (hold > Seconds{}) note_begin(stream_ops);
     if (sums_.does(op)) {
@@ -313,6 +329,8 @@ class CudaStep {
   CudaStreams streams_;
   std::optional<CudaMessages<T>> messages_;  ///< if each device has a process of its own
   std::vector<Kernels<CudaEngine<T>>> kernels_;
+  /// By operation: what begins as zero, and by which of its stream operations.
+  std::vector<std::vector<std::pair<std::size_t, typename CudaEngine<T>::Action>>> zeros_;
   std::vector<Event> ends_of_stream_ops_;
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
   std::vector<Seconds> holds_;                     ///< by operation, where links are throttled

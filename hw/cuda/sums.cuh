@@ -17,6 +17,7 @@ class CudaSums {
            const Dispatch& order)
       : engine_(engine), devices_(devices), dag_(dag), order_(order), boxes_(hw::stores(dag)) {
     for (std::size_t i = 0; i < dag.size(); ++i) {
+      engine_.begin(OpId{i});
       sums_.push_back(order.stream_ops_of(OpId{i}).empty() ? std::vector<Sum>{} : sums_of(OpId{i}));
     }
   }
