@@ -69,12 +69,16 @@ class HostTensors {
   /// Whether has_rivals() returned true since the last call.
   [[nodiscard]] bool take_rivalry() { return std::exchange(rivalry_, false); }
   /// Data and weights as before the step, everything else zero.
-  void reset() {
+  ///
+  /// exact   weights of the tests; else of steady_amplitude()
+  void reset(bool exact = true) {
     for (auto& [key, values] : memory_) {
       std::fill(values.begin(), values.end(), T{0});
-      const auto fill = fill_of(dag_, key, stores_.all.at(key).box, samples_, view(key));
+      auto fill = fill_of(dag_, key, stores_.all.at(key).box, samples_, view(key));
+      if (!fill) continue;
+      if (fill->stream == 2 && !exact) fill->amplitude = steady_amplitude(dag_, key);
       const auto count = static_cast<std::uint32_t>(values.size());
-      for (std::uint32_t i = 0; fill && i < count; ++i) (*fill)(i);
+      for (std::uint32_t i = 0; i < count; ++i) (*fill)(i);
     }
   }
   /// What begins every step as zero: gradients and partial sums.

@@ -2,6 +2,8 @@
 // state before the step. See hw/kernels.hpp.
 #pragma once
 
+#include <cmath>
+
 #include "hw/kernels_attention.hpp"
 #include "hw/kernels_layers.hpp"
 #include "hw/kernels_products.hpp"
@@ -50,6 +52,15 @@ template <class T>
     for (std::size_t a = 0; a < extents.size(); ++a) fill.extent[a] = narrow(extents[a]);
   }
   return fill;
+}
+
+/// Amplitude of weights where times count and not the tests' numbers: sqrt(6 / inputs) keeps
+/// activations of one size from layer to layer (He et al. 2015), so that deep networks stay finite.
+[[nodiscard]] inline double steady_amplitude(const ExecDag& dag, const StoreKey& key) {
+  const auto& extents = dag.network[ParameterId{key.tensor.index}].extents;
+  double inputs = 1;
+  for (std::size_t a = 1; a < extents.size(); ++a) inputs *= static_cast<double>(extents[a]);
+  return extents.size() > 1 ? std::sqrt(6 / inputs) : weight_amplitude;
 }
 
 template <class Engine>

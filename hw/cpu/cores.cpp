@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <omp.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -36,6 +39,24 @@ void stay_on(int core) {
   CPU_ZERO(&set);
   CPU_SET(core, &set);
   static_cast<void>(::sched_setaffinity(0, sizeof set, &set));  // else the scheduler chooses
+}
+
+/// As sched_setattr(2); glibc has had it since 2.41 only.
+struct SchedulerRequest {
+  std::uint32_t size = 48, policy = SCHED_OTHER;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t slice_ns = 0, deadline = 0, period = 0;
+};
+static_assert(sizeof(SchedulerRequest) == 48);
+
+void ask_for_short_slices() {
+  SchedulerRequest request;
+  request.nice = ::getpriority(PRIO_PROCESS, 0);
+  request.slice_ns = 100'000;  // the shortest there is
+  static_cast<void>(
+      ::syscall(SYS_sched_setattr, 0, &request, 0U));  // older ones ignore or refuse it
 }
 
 std::string name_of_cpu() {
@@ -77,7 +98,8 @@ CpuCores::CpuCores(const std::vector<int>& partition) {
 
 void CpuCores::count_on(DeviceId device) const { omp_set_num_threads(count(device)); }
 
-void CpuCores::use(DeviceId device) const {
+void CpuCores::use(DeviceId device, bool moves) const {
+  if (moves) ask_for_short_slices();
   count_on(device);
   const std::vector<int>& own = of_device_[device.index()];
 #pragma omp parallel

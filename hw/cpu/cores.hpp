@@ -19,7 +19,10 @@ class CpuCores {
   [[nodiscard]] std::size_t devices() const { return of_device_.size(); }
   /// Puts the calling thread, and the threads that its parallel loops will have, on the device's
   /// cores; denormal numbers count as zero there, so that no kernel's time depends on its numbers.
-  void use(DeviceId device) const;
+  ///
+  /// moves   it copies messages, while another thread computes on the same cores: it asks for short
+  ///         time slices, by which the scheduler (Linux 6.12) lets it begin at once
+  void use(DeviceId device, bool moves) const;
   /// Only the number of threads of the calling thread's parallel loops: oneDNN chooses its kernels
   /// by it.
   void count_on(DeviceId device) const;

@@ -29,11 +29,18 @@ class CpuEngine : public HostTensors<float> {
  public:
   using Action = std::function<void()>;
 
-  CpuEngine(const ExecDag& dag, const Dispatch& order, const CpuCores& cores)
+  /// exact   with the tests' weights and learning rate; else such that numbers stay alike, step
+  /// after
+  ///         step: what branches on them, as a pooling does, always takes as long
+  CpuEngine(const ExecDag& dag, const Dispatch& order, const CpuCores& cores, bool exact)
       : HostTensors(dag, {}, true),
         cores_(cores),
         products_(cores.devices()),
-        first_use_(plan_memory(dag, order, stores(), sizeof(float), 1, {false, true}).first_use) {}
+        first_use_(plan_memory(dag, order, stores(), sizeof(float), 1, {false, true}).first_use),
+        exact_(exact) {}
+
+  void reset() { HostTensors::reset(exact_); }
+  [[nodiscard]] float rate() const { return exact_ ? HostTensors::rate() : 1e-9F; }
 
   /// The operation whose kernels are made next, and its device.
   void begin(OpId op, DeviceId device) {
@@ -106,6 +113,7 @@ class CpuEngine : public HostTensors<float> {
   std::map<StoreKey, OpId> first_use_;
   OpId op_;
   DeviceId current_{0};
+  bool exact_;
 };
 
 }  // namespace parsim::hw

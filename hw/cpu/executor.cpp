@@ -32,8 +32,9 @@ Dispatch one_at_a_time(Dispatch order, const std::vector<OpId>& ops) {
 /// A DAG's tensors and kernels, and steps of it.
 class CpuStep {
  public:
-  CpuStep(const CpuCores& cores, const ExecDag& dag)
-      : cores_(cores), dag_(dag), order_(dispatch(dag)), engine_(dag, order_, cores) {
+  /// exact   as CpuEngine's
+  CpuStep(const CpuCores& cores, const ExecDag& dag, bool exact = false)
+      : cores_(cores), dag_(dag), order_(dispatch(dag)), engine_(dag, order_, cores, exact) {
     OpKernels<CpuEngine> maker(engine_, dag);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       // A kernel runs on the threads of its first stream operation's device.
@@ -52,28 +53,53 @@ class CpuStep {
     for (const OpId op : ops) asked[op.index()] = true;
     return run(one_at_a_time(order_, ops), asked);
   }
-  /// Operations over and over, as repeat_together().
+  /// Operations over and over, all at once, for so long that the scheduler gives every thread many
+  /// turns. By operation at least so many samples, means of as many in a row as the longest takes.
   std::vector<std::vector<Seconds>> repeat(const std::vector<Neighbour>& group, int samples) {
+    constexpr Seconds many_turns{50e-3}, shortest{1e-6};
     std::vector<std::function<void()>> works;
-    std::vector<DeviceId> devices;
-    for (const Neighbour& one : group) {
-      const std::span<const StreamOp> stream_ops = order_.stream_ops_of(one.op);
+    std::vector<std::int32_t> streams;
+    std::vector<Seconds> alone;
+    const auto repeated = [&](const std::vector<std::function<void()>>& all, int count,
+                              std::size_t first) {
+      Clock clock(ClockKind::wall);
+      return repeat_together(all, count, clock,
+                             [&](std::size_t kind) { use(streams[first + kind]); });
+    };
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const std::span<const StreamOp> stream_ops = order_.stream_ops_of(group[i].op);
       std::size_t member = 0;
       for (std::size_t m = 0; m < stream_ops.size(); ++m) {
-        if (device_of(stream_ops[m].stream) == one.device) member = m;
+        if (device_of(stream_ops[m].stream) == group[i].device) member = m;
       }
-      devices.push_back(device_of(stream_ops[member].stream));
-      works.emplace_back([this, op = one.op, member] { work(op, member); });
+      streams.push_back(stream_ops[member].stream);
+      works.emplace_back([this, op = group[i].op, member] { work(op, member); });
+      alone.push_back(std::max(shortest, spread_of(repeated({works[i]}, 3, i)[0]).median));
     }
-    Clock clock(ClockKind::wall);
-    return repeat_together(works, samples, clock,
-                           [&](std::size_t kind) { cores_.use(devices[kind]); });
+    const Seconds longest = *std::max_element(alone.begin(), alone.end());
+    std::vector<int> in_a_row;
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      in_a_row.push_back(static_cast<int>(longest / alone[i]));
+      works[i] = [one = works[i], count = in_a_row[i]] {
+        for (int r = 0; r < count; ++r) one();
+      };
+    }
+    auto times = repeated(works, std::max(samples, static_cast<int>(many_turns / longest)), 0);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      for (Seconds& time : times[i]) time /= in_a_row[i];
+    }
+    return times;
   }
   CpuEngine& engine() { return engine_; }
 
  private:
   [[nodiscard]] DeviceId device_of(std::int32_t stream) const {
     return order_.streams[static_cast<std::size_t>(stream)].device;
+  }
+  /// Puts the calling thread where the stream's operations run.
+  void use(std::int32_t stream) const {
+    const Queue& queue = order_.streams[static_cast<std::size_t>(stream)];
+    cores_.use(queue.device, queue.queue / 2 != static_cast<std::int32_t>(Stream::compute));
   }
   void work(OpId op, std::size_t member) {
     std::optional<std::lock_guard<std::mutex>> lock;
@@ -88,8 +114,7 @@ class CpuStep {
         [&](OpId op, std::size_t member) {
           if (asked.empty() || asked[op.index()]) work(op, member);
         },
-        clock,
-        [&](std::size_t stream) { cores_.use(device_of(static_cast<std::int32_t>(stream))); });
+        clock, [&](std::size_t stream) { use(static_cast<std::int32_t>(stream)); });
     Seconds first = timeline.spans.empty() ? Seconds{} : timeline.spans[0].start;
     for (const Span& span : timeline.spans) first = std::min(first, span.start);
     for (Span& span : timeline.spans) span = {span.start - first, span.end - first};
@@ -104,6 +129,15 @@ class CpuStep {
   std::vector<bool> rivals_;  ///< by operation: adds where another may
   std::mutex rivals_lock_;
 };
+
+/// What one takes on average: threads that share a core take turns, and most operations notice
+/// none.
+Spread mean_of(const std::vector<Seconds>& times, const Spread& alone) {
+  Seconds sum{};
+  for (const Seconds time : times) sum += time;
+  const Seconds mean = std::max(sum / static_cast<double>(times.size()), alone.median);
+  return {mean, mean, mean, static_cast<std::int64_t>(times.size())};
+}
 
 void check_precision(const ExecDag& dag) {
   if (dag.precision == Precision::fp32 && dag.reduce_precision == Precision::fp32) return;
@@ -164,8 +198,8 @@ std::vector<std::vector<Beside>> CpuExecutor::together(
     const std::vector<std::vector<Seconds>> during = step.repeat(group, samples);
     all.emplace_back();
     for (std::size_t i = 0; i < group.size(); ++i) {
-      const std::vector<Seconds> alone = step.repeat({group[i]}, samples).front();
-      all.back().push_back({spread_of(alone), spread_of(during[i])});
+      const Spread alone = spread_of(step.repeat({group[i]}, samples).front());
+      all.back().push_back({alone, mean_of(during[i], alone)});
     }
   }
   return all;
@@ -190,7 +224,7 @@ std::string CpuExecutor::check(const ExecDag& dag) {
   check_precision(dag);
   HostNumbers expected(dag);
   static_cast<void>(expected.run(dispatch(dag)));
-  CpuStep step(*cores_, dag);
+  CpuStep step(*cores_, dag, true);
   static_cast<void>(step.run());
   return worst_difference(
       expected, expected.stores(), dag.precision, tolerance(dag.precision),

@@ -144,14 +144,8 @@ void CudaEngine<T>::reset() {
   for (const auto& [key, store] : stores_.all) {
     devices_.make_current(devices_.all()[key.device.index()]);
     const auto count = static_cast<std::uint32_t>(store.box.volume());
-    // He et al. 2015: sqrt(6 / inputs) keeps activations of one size from layer to layer.
     const auto sized = [&](auto fill) {
-      if (fill.stream == 2 && !exact_) {
-        const auto& extents = dag_.network[ParameterId{key.tensor.index}].extents;
-        double inputs = 1;
-        for (std::size_t a = 1; a < extents.size(); ++a) inputs *= static_cast<double>(extents[a]);
-        fill.amplitude = extents.size() > 1 ? std::sqrt(6 / inputs) : weight_amplitude;
-      }
+      if (fill.stream == 2 && !exact_) fill.amplitude = steady_amplitude(dag_, key);
       for_each(count, fill)({});
     };
     if (key.role == Role::optimizer_state) {
