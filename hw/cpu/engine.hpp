@@ -30,8 +30,7 @@ class CpuEngine : public HostTensors<float> {
   using Action = std::function<void()>;
 
   /// exact   with the tests' weights and learning rate; else such that numbers stay alike, step
-  /// after
-  ///         step: what branches on them, as a pooling does, always takes as long
+  ///         after step: what branches on them, as a pooling does, always takes as long
   CpuEngine(const ExecDag& dag, const Dispatch& order, const CpuCores& cores, bool exact)
       : HostTensors(dag, {}, true),
         cores_(cores),
