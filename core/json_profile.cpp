@@ -86,6 +86,8 @@ void fields(auto& visit, Of<Measurement> auto& run) {
   visit("step", run.step);
   visit("step_with_events", run.step_with_events);
   visit("spans", run.timeline.spans);
+  visit.optional("device_bytes", run.device_bytes,
+                 Rule(Limits{0, std::int64_t{1} << 50}, "memory that the step took, by device"));
 }
 
 /// Pairs that slow each other down; all others have the factor 1.

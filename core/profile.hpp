@@ -103,6 +103,8 @@ struct Measurement {
   Spread step;       ///< without events: what counts
   Spread step_with_events;
   Timeline timeline;  ///< of the median step with events; by OpId
+  /// By device: bytes of its memory that the step took, tensors and workspaces; empty: not known.
+  std::vector<std::int64_t> device_bytes;
   friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 

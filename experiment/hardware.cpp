@@ -258,6 +258,7 @@ HardwareRows measure_rows(const HardwareRequest& request, const Answer<Machine>&
     result.measured_note = row.error;
     if (!row.error.empty()) continue;
     result.measured = row.step;
+    for (const std::int64_t bytes : row.device_bytes) result.measured_bytes.emplace_back(bytes);
     timelines[rows[r]] = row.timeline;
   }
   return {{}, measured.value->machine, std::move(timelines)};

@@ -76,12 +76,13 @@ struct RunResult {
   std::vector<strategies::StageSummary> stages;
   /// Whose launch files carry the plan; nothing where it was not asked.
   std::optional<std::vector<std::string>> trainers;
-  std::string plan_id;             ///< equal for equal plans
-  std::string same_plan_as;        ///< an earlier row with an equal plan; "" if there is none
-  std::optional<Goodput> goodput;  ///< with --checkpoint-write
-  std::optional<Spread> jittered;  ///< the step with kernel times that vary, with --jitter
-  std::optional<Spread> measured;  ///< the step on real hardware, with --hw
-  std::string measured_note;       ///< why there is none
+  std::string plan_id;                ///< equal for equal plans
+  std::string same_plan_as;           ///< an earlier row with an equal plan; "" if there is none
+  std::optional<Goodput> goodput;     ///< with --checkpoint-write
+  std::optional<Spread> jittered;     ///< the step with kernel times that vary, with --jitter
+  std::optional<Spread> measured;     ///< the step on real hardware, with --hw
+  std::string measured_note;          ///< why there is none
+  std::vector<Bytes> measured_bytes;  ///< of devices' memory that it took; empty: not known
 
   [[nodiscard]] bool fits() const;
   /// Step over lower bound, less 1; nothing where there is no bound or the plan does not fit.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -28,11 +29,39 @@ double error_of(const experiment::RunResult& result) {
   return (result.step_time - result.measured->median) / result.measured->median;
 }
 
+/// The device of whose memory the measured step took most; nothing where that is not known.
+std::optional<std::size_t> fullest(const experiment::RunResult& result) {
+  const std::vector<Bytes>& all = result.measured_bytes;
+  if (all.empty() || all.size() > result.devices.size()) return std::nullopt;
+  return static_cast<std::size_t>(std::max_element(all.begin(), all.end()) - all.begin());
+}
+
 MeasuredRow measured_row(const experiment::RunResult& result,
                          const experiment::HardwareRows& rows) {
-  MeasuredRow row{result.measured, {}, rows.refusal.empty() ? result.measured_note : rows.refusal};
+  MeasuredRow row{
+      result.measured, {}, rows.refusal.empty() ? result.measured_note : rows.refusal, {}};
+  if (const std::optional<std::size_t> most = fullest(result)) {
+    row.peak_bytes = result.measured_bytes[*most].value;
+  }
   if (result.measured) row.error = error_of(result);
   return row;
+}
+
+/// Predicted and measured peak of the device that was fullest, if any is known.
+void add_memory(Table& table, const std::vector<experiment::RunResult>& results) {
+  Numbers predicted{"predicted peak", "predicted_peak_memory_bytes", {}};
+  Numbers measured{"measured peak", "measured_peak_memory_bytes", {}};
+  bool any = false;
+  for (const experiment::RunResult& result : results) {
+    const std::optional<std::size_t> most = fullest(result);
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    any = any || most;
+    predicted.values.push_back(most ? static_cast<double>(result.devices[*most].peak().value)
+                                    : unknown);
+    measured.values.push_back(most ? static_cast<double>(result.measured_bytes[*most].value)
+                                   : unknown);
+  }
+  if (any) add_numbers(table, "B", {predicted, measured});
 }
 
 template <class Row>
@@ -65,6 +94,7 @@ void add_hardware(Document& document, const std::vector<experiment::RunResult>& 
   Table& table = document.tables.front();
   add_numbers(table, "s", {measured});
   add_column(table, {"error", "measured_error"}, std::move(errors));
+  add_memory(table, results);
   if (rows.refusal.empty()) {
     document.head.push_back("measured on " + machine_line(rows.machine));
     for (const experiment::RunResult& result : results) {

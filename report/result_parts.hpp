@@ -162,6 +162,7 @@ struct MeasuredRow {
   std::optional<Spread> step;
   std::optional<double> error;
   std::string note;
+  std::optional<std::int64_t> peak_bytes;
 };
 void fields(auto& visit, json::Of<MeasuredRow> auto& row) {
   const auto part = [&](auto member) {
@@ -173,6 +174,8 @@ void fields(auto& visit, json::Of<MeasuredRow> auto& row) {
   visit("measured_samples", part(&Spread::samples));
   visit("measured_error", row.error, Rule(any_number, "(predicted - measured) / measured"));
   visit("measured_note", row.note);
+  visit("measured_peak_memory_bytes", row.peak_bytes,
+        "tensors and workspaces of the step on the device that has most of them");
 }
 
 /// What measured, with --hw; nothing known where `reason` says why.

@@ -190,7 +190,18 @@ Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, in
   const auto step = first_step<T>(devices, dag, {}, false);
   std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
   if (Processes* others = devices.processes()) times = slowest(*others, times);
-  return measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
+  Measurement result = measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
+  result.device_bytes = step->device_bytes();
+  if (Processes* others = devices.processes()) {
+    const std::size_t mine = devices.mine()->index();
+    const std::vector<std::string> all =
+        others->all_gather(std::to_string(result.device_bytes[mine]));
+    for (std::size_t d = 0; d < result.device_bytes.size(); ++d) {
+      result.device_bytes[d] = std::stoll(all[d]);
+    }
+    if (result.timeline.spans.empty()) result = {};  // another process has the result
+  }
+  return result;
 }
 
 /// The worst store beyond the tolerance, or "".

@@ -49,6 +49,13 @@ class CudaMessages {
     words_ = DeviceMemory(2 * alignment);
   }
 
+  /// Of all buffers.
+  [[nodiscard]] std::int64_t bytes() const {
+    std::size_t sum = words_.bytes();
+    for (const DeviceMemory& buffer : buffers_) sum += buffer.bytes();
+    return static_cast<std::int64_t>(sum);
+  }
+
   /// Before the operation's kernels are made: their views of other devices' tensors are mirrors.
   void prepare(OpId op, const StreamOp& stream_op) {
     std::vector<typename CudaEngine<T>::Mirror> mirrors;

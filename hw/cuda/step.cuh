@@ -218,6 +218,15 @@ class CudaStep {
 
   void one_op(OpId op) { run(op, order_.stream_ops_of(op)); }
   CudaEngine<T>& engine() { return engine_; }
+  /// Bytes that this has taken of the devices that this process runs; 0 of the others.
+  [[nodiscard]] std::vector<std::int64_t> device_bytes() const {
+    std::vector<std::int64_t> all;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(engine_.stores().devices); ++d) {
+      all.push_back(devices_.runs(DeviceId{d}) ? engine_.bytes(DeviceId{d}).value : 0);
+    }
+    if (messages_) all[devices_.mine()->index()] += messages_->bytes();
+    return all;
+  }
   [[nodiscard]] const Dispatch& order() const { return order_; }
   void synchronize() { streams_.synchronize(); }
 

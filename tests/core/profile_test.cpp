@@ -77,10 +77,16 @@ TEST_CASE("profile: a file is read back equal") {
   refused("communication/memory", "memory/tensor");
   refused("1.25", "0.75");
   CHECK(machine_from_json(to_json(profile.machine), "m.json") == profile.machine);
-  const Measurements measurements{
-      profile.machine,
-      {{"net", "data", "", true, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}, {{{0us, 3us}}, {}}},
-       {"net", "model", "gpu0 lacks memory", false, {}, {}, {}}}};
+  const Measurements measurements{profile.machine,
+                                  {{"net",
+                                    "data",
+                                    "",
+                                    true,
+                                    {1ms, 1ms, 1ms, 9},
+                                    {2ms, 2ms, 2ms, 9},
+                                    {{{0us, 3us}}, {}},
+                                    {4096, 0}},
+                                   {"net", "model", "gpu0 lacks memory", false, {}, {}, {}, {}}}};
   CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
 }
 

@@ -3,6 +3,7 @@
 
 #include "hw/calibrate.hpp"
 #include "hw/cuda_executor.hpp"
+#include "hw/memory_plan.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
@@ -236,6 +237,31 @@ TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
   for (const auto& sample : profile.interference_samples) {
     CHECK(sample.during.median / sample.alone.median == doctest::Approx(1).epsilon(0.01));
   }
+}
+
+TEST_CASE("cuda: a step that fits because tensors share memory runs, and says what it took") {
+  const Network network = tiny_network("residual");
+  const ExecDag dag =
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2048));
+  const hw::Stores stores = hw::stores(dag);
+  const hw::Dispatch order = hw::dispatch(dag);
+  const auto planned = [&](bool reuse) {
+    const hw::MemoryPlan plan = hw::plan_memory(dag, order, stores, 4, 256, {reuse, false});
+    return static_cast<std::int64_t>(plan.devices[0].total);
+  };
+  const auto taken = [&](std::size_t memory) {
+    const Emulated machine({.memory = memory, .numbers = false});
+    return hw::CudaExecutor({}).step(dag, 1).device_bytes;
+  };
+  const std::vector<std::int64_t> bytes = taken(std::size_t{1} << 30);
+  REQUIRE(bytes.size() == 1);
+  CHECK(bytes[0] >= planned(true));
+  // Workspaces and sums are small here.
+  CHECK(bytes[0] < planned(false) * 3 / 4);
+  constexpr std::int64_t spare = std::int64_t{1} << 16;
+  CHECK(taken(static_cast<std::size_t>(bytes[0] + spare)) == bytes);
+  CHECK_THROWS_AS(static_cast<void>(taken(static_cast<std::size_t>(bytes[0] / 2))),
+                  hw::MemoryError);
 }
 
 TEST_CASE("cuda: what the machine cannot do is a sentence") {
