@@ -65,17 +65,17 @@ void Clock::update(const std::function<void(Time)>& change) {
   wake_all();
 }
 
-void Clock::wait(const std::atomic<bool>& flag) {
-  if (kind_ == ClockKind::wall) return flag.wait(false, std::memory_order_acquire);
+void Clock::wait(const Flag& flag) {
+  if (kind_ == ClockKind::wall) return flag.wait(0, std::memory_order_acquire);
   std::unique_lock lock(mutex_);
-  while (!flag.load(std::memory_order_acquire)) block(lock, never);
+  while (flag.load(std::memory_order_acquire) == 0) block(lock, never);
 }
 
-void Clock::set(std::atomic<bool>& flag) {
+void Clock::set(Flag& flag) {
   if (kind_ == ClockKind::virtual_time) {
-    return update([&](Time) { flag.store(true, std::memory_order_release); });
+    return update([&](Time) { flag.store(1, std::memory_order_release); });
   }
-  flag.store(true, std::memory_order_release);
+  flag.store(1, std::memory_order_release);
   flag.notify_all();
 }
 

@@ -26,6 +26,10 @@ class Clock {
   /// Whole nanoseconds: differences are exact, and sums do not depend on their order.
   using Time = std::chrono::nanoseconds;
 
+  /// 0 until it is set. As large as what the kernel waits on: libstdc++ wakes those who wait for a
+  /// smaller one whenever one near it changes, and who has run for nothing begins late.
+  using Flag = std::atomic<int>;
+
   explicit Clock(ClockKind kind) : kind_(kind) {}
 
   /// Runs each body on a thread of its own and returns when all have returned. They must not throw.
@@ -44,8 +48,8 @@ class Clock {
   void update(const std::function<void(Time now)>& change);
 
   /// Returns when another thread has set the flag; what that thread wrote before is visible.
-  void wait(const std::atomic<bool>& flag);
-  void set(std::atomic<bool>& flag);
+  void wait(const Flag& flag);
+  void set(Flag& flag);
 
  private:
   static constexpr Time never = Time::max();

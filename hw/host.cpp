@@ -94,7 +94,7 @@ class ThreadRun {
   bool each_member_;
   std::vector<std::vector<std::uint32_t>> by_stream_;
   std::vector<std::atomic<std::uint32_t>> arrived_, finished_;
-  std::vector<std::atomic<bool>> begun_, ended_;
+  std::vector<Clock::Flag> begun_, ended_;
   Timeline timeline_;
   std::atomic<bool> failed_ = false;
   std::exception_ptr error_;

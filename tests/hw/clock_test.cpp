@@ -31,7 +31,7 @@ TEST_CASE("clock: in virtual time only sleeping takes time, and threads sleep si
 TEST_CASE("clock: a thread that waits for a flag continues when another thread sets it") {
   for (const hw::ClockKind kind : {hw::ClockKind::wall, hw::ClockKind::virtual_time}) {
     hw::Clock clock(kind);
-    std::atomic<bool> first = false, second = false;
+    hw::Clock::Flag first = 0, second = 0;
     std::vector<hw::Clock::Time> seen(3);
     clock.run({[&] {
                  clock.wait(second);
