@@ -28,6 +28,9 @@ namespace parsim::hw {
 
 /// Learning rate of numeric checks.
 inline constexpr double learning_rate = 0.1;
+/// Adam's epsilon. With the usual 1e-8 the step of a gradient near 0 is the sign of its rounding
+/// error, which no check could compare; it takes the same time.
+inline constexpr double adam_epsilon = 1e-2;
 /// Weights before the step lie in (-this, this).
 inline constexpr double weight_amplitude = 0.7;
 

@@ -486,7 +486,7 @@ struct Step {
       // Kingma & Ba 2015, algorithm 1 with its default rates, without the correction of the bias.
       first[w] = Wide<T>(0.9) * first[w] + Wide<T>(0.1) * g;
       second[w] = Wide<T>(0.999) * second[w] + Wide<T>(0.001) * g * g;
-      step = first[w] / (std::sqrt(second[w]) + Wide<T>(1e-8));
+      step = first[w] / (std::sqrt(second[w]) + Wide<T>(adam_epsilon));
     }
     const Wide<T> value =
         (master != nullptr ? master[w] : static_cast<Wide<T>>(weight[w])) - rate * step;

@@ -239,6 +239,20 @@ TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
   }
 }
 
+TEST_CASE("cuda: Adam's step equals the host's in every precision") {
+  const Network network = tiny_llama(false);
+  ExecDag dag =
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
+  dag.optimizer = Optimizer::adam;
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    const Emulated machine({});
+    dag.precision = precision;
+    dag.reduce_precision = storage_of(precision);
+    CAPTURE(static_cast<int>(precision));
+    CHECK(hw::CudaExecutor({}).check(dag) == "");
+  }
+}
+
 TEST_CASE("cuda: a step that fits because tensors share memory runs, and says what it took") {
   const Network network = tiny_network("residual");
   const ExecDag dag =

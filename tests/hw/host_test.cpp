@@ -233,7 +233,7 @@ TEST_CASE("host: Adam's first step by its formula, with the states that it keeps
       const double g = gradient[i];
       CHECK(mean[i] == doctest::Approx(0.1 * g));
       CHECK(square[i] == doctest::Approx(0.001 * g * g));
-      const double step = 0.1 * g / (std::sqrt(0.001) * std::abs(g) + 1e-8);
+      const double step = 0.1 * g / (std::sqrt(0.001) * std::abs(g) + hw::adam_epsilon);
       CHECK(weight[i] == doctest::Approx(before[p].values()[i] - learning_rate * step));
     }
   }
