@@ -11,19 +11,14 @@
 #include "core/csv.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "sim/embedded.hpp"
+#include "sim/embedded_table.hpp"
 
 namespace parsim::sim {
 
 namespace {
 
 std::vector<AttentionModel> read_attention_models() {
-  constexpr std::string_view path = "sim/attention_models.csv";
-  const auto files = sim_files();
-  const auto file = std::find_if(files.begin(), files.end(),
-                                 [&](const EmbeddedFile& one) { return one.path == path; });
-  ensure(file != files.end(), "the models of attention are embedded");
-  const CsvTable table = read_csv(file->text, std::string(path));
+  const CsvTable table = embedded_table("sim/attention_models.csv");
   std::vector<AttentionModel> all;
   for (const CsvTable::Row& row : table.rows) {
     const auto number = [&](std::string_view column) { return table.number(row, column); };

@@ -7,7 +7,7 @@
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
-#include "sim/embedded.hpp"
+#include "sim/embedded_table.hpp"
 
 namespace parsim::sim {
 
@@ -19,20 +19,12 @@ constexpr double cells_an_octave = 2, reach = 0.5, trust = 1, largest = 0.3;
 constexpr double near_weight = 1;
 constexpr double rounding = 1e-9;
 
-CsvTable read_rows(std::string_view path) {
-  const auto files = sim_files();
-  const auto file = std::find_if(files.begin(), files.end(),
-                                 [&](const EmbeddedFile& one) { return one.path == path; });
-  ensure(file != files.end(), "measured GEMMs are embedded");
-  return read_csv(file->text, std::string(path));
-}
-
 const CsvTable& measured_rows(bool fp8) {
   if (fp8) {
-    static const CsvTable table = read_rows("sim/fp8_gemm_rows.csv");
+    static const CsvTable table = embedded_table("sim/fp8_gemm_rows.csv");
     return table;
   }
-  static const CsvTable table = read_rows("sim/gemm_rows.csv");
+  static const CsvTable table = embedded_table("sim/gemm_rows.csv");
   return table;
 }
 

@@ -9,7 +9,7 @@
 #include "core/csv.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "sim/embedded.hpp"
+#include "sim/embedded_table.hpp"
 
 namespace parsim::sim {
 
@@ -37,12 +37,7 @@ constexpr double result_bytes = 2, partial_sum_bytes = 4;
 constexpr double measured_copies = 6;
 
 std::vector<GemmModel> read_gemm_models() {
-  constexpr std::string_view path = "sim/gemm_models.csv";
-  const auto files = sim_files();
-  const auto file = std::find_if(files.begin(), files.end(),
-                                 [&](const EmbeddedFile& one) { return one.path == path; });
-  ensure(file != files.end(), "the models of GEMMs are embedded");
-  const CsvTable table = read_csv(file->text, std::string(path));
+  const CsvTable table = embedded_table("sim/gemm_models.csv");
   std::vector<GemmModel> all;
   for (const CsvTable::Row& row : table.rows) {
     const auto number = [&](std::string_view column) { return table.number(row, column); };
