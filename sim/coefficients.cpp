@@ -10,7 +10,7 @@
 #include "core/csv.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "sim/embedded.hpp"
+#include "sim/embedded_table.hpp"
 
 namespace parsim::sim {
 
@@ -19,11 +19,45 @@ namespace {
 /// Cards without a compute capability (AMD's) are of the years after Volta.
 constexpr double architecture_of_others = 8.0;
 /// From here on, a peak well above fp32's means tensor cores.
+constexpr double hopper = 9.0;
 constexpr double first_with_tensor_cores = 7.0, first_with_bf16 = 8.0;
 
+Precision precision_of(const std::string& operands) {
+  return operands == "fp16"   ? Precision::fp16
+         : operands == "tf32" ? Precision::tf32
+                              : Precision::fp32;
+}
+
+/// Of Hopper's cards, on which such shapes were timed.
+KernelFactors read_kernel_factors(Precision precision) {
+  constexpr std::array<std::string_view, 4> classes{"gemm", "forward", "backward_data",
+                                                    "backward_weights"};
+  constexpr std::array<std::string_view, kernel_shapes> shapes{
+      "plain",     "pointwise", "strided_pointwise",
+      "strided",   "grouped",   "few_channels",
+      "many_taps", "ragged",    "nn",
+      "nt"};
+  constexpr std::array<std::string_view, 3> alignments{"unaligned_2", "unaligned_4", "unaligned_8"};
+  const auto index = [](const auto& names, const std::string& name) {
+    return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
+  const CsvTable table = embedded_table("sim/kernel_factors.csv");
+  KernelFactors factors;
+  for (const CsvTable::Row& row : table.rows) {
+    if (precision_of(table.at(row, "operands")) != precision) continue;
+    const std::size_t kind = index(classes, table.at(row, "class"));
+    const std::size_t shape = index(shapes, table.at(row, "shape"));
+    const std::size_t alignment = index(alignments, table.at(row, "shape"));
+    ensure(kind < classes.size() && (shape < shapes.size() || alignment < alignments.size()),
+           "sim/kernel_factors.csv names classes and shapes of the enums");
+    (shape < shapes.size() ? factors.of_shape[kind][shape] : factors.unaligned[alignment]) =
+        table.number(row, "factor");
+  }
+  return factors;
+}
+
 std::vector<Coefficients> read_coefficients() {
-  const EmbeddedFile& file = sim_files().front();
-  const CsvTable table = read_csv(file.text, std::string(file.path));
+  const CsvTable table = embedded_table("sim/coefficients.csv");
   std::vector<Coefficients> all;
   for (const CsvTable::Row& row : table.rows) {
     const auto number = [&](const std::string& column) { return table.number(row, column); };
@@ -36,16 +70,13 @@ std::vector<Coefficients> read_coefficients() {
                         number(prefix + "overhead_us") * 1e-6,
                         number(prefix + "test_error_percent") / 100};
     };
-    const std::string operands = table.at(row, "operands");
-    all.push_back({table.at(row, "family"),
-                   operands == "fp16"   ? Precision::fp16
-                   : operands == "tf32" ? Precision::tf32
-                                        : Precision::fp32,
-                   number("architecture"), number("memory_rate") * 1e9, efficiency("constant_"),
-                   efficiency("tiles_"), number("tiles_area_exponent"),
-                   number("tiles_step_us") * 1e-6, number("tiles_winograd3"),
-                   number("tiles_winograd5"), number("sustained"),
-                   table.at(row, "convolutions") == "own"});
+    const Precision operands = precision_of(table.at(row, "operands"));
+    all.push_back(
+        {table.at(row, "family"), operands, number("architecture"), number("memory_rate") * 1e9,
+         efficiency("constant_"), efficiency("tiles_"), number("tiles_area_exponent"),
+         number("tiles_step_us") * 1e-6, number("tiles_winograd3"), number("tiles_winograd5"),
+         number("sustained"), table.at(row, "convolutions") == "own",
+         number("architecture") == hopper ? read_kernel_factors(operands) : KernelFactors{}});
   }
   return all;
 }
@@ -66,6 +97,18 @@ double Efficiency::of(KernelClass kind) const {
       return memory;
   }
   throw BrokenInvariant("a class of kernels outside its enum");
+}
+
+KernelFactors::KernelFactors() {
+  for (auto& shapes : of_shape) shapes.fill(1);
+  unaligned.fill(1);
+}
+
+double KernelFactors::of(const Kernel& kernel, std::int64_t row_bytes) const {
+  if (kernel.kind != KernelClass::gemm || row_bytes > 8) {
+    return of_shape[static_cast<std::size_t>(kernel.kind)][static_cast<std::size_t>(kernel.shape)];
+  }
+  return unaligned[row_bytes > 4 ? 2 : row_bytes > 2 ? 1 : 0];
 }
 
 const std::vector<Coefficients>& coefficients() {

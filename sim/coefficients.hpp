@@ -2,6 +2,7 @@
 // the most similar device.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,19 @@ struct Efficiency {
   [[nodiscard]] double of(KernelClass kind) const;
 };
 
+/// By how much kernels of some shapes take longer than others (kernel_factors.csv); 1 where
+/// unknown.
+struct KernelFactors {
+  /// By class of kernel (not memory).
+  std::array<std::array<double, kernel_shapes>, 4> of_shape{};
+  /// Of products whose rows are aligned to 2, 4 and 8 bytes; others to 16.
+  std::array<double, 3> unaligned{};
+
+  KernelFactors();
+  /// row_bytes   the largest power of two that divides the bytes of all rows
+  [[nodiscard]] double of(const Kernel& kernel, std::int64_t row_bytes) const;
+};
+
 /// Numbers of one card and precision.
 struct Coefficients {
   std::string family;                    ///< device models whose name begins so
@@ -40,6 +54,7 @@ struct Coefficients {
   /// ones that the rest is fitted to.
   double sustained = 1;
   bool own_convolutions = true;  ///< else those of another card
+  KernelFactors factors{};
 };
 /// All rows of the table.
 [[nodiscard]] const std::vector<Coefficients>& coefficients();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/errors.hpp"
+
 namespace parsim::sim {
 
 namespace {
@@ -113,11 +115,85 @@ void add_sums(const Network& network, LayerId id, double out, Fusion fusion, Ker
   kernel.launches += compiled ? 0 : sums;
 }
 
+Operator operator_of(const Norm& norm) {
+  switch (norm.kind) {
+    case NormKind::batch:
+      return Operator::batch_norm;
+    case NormKind::layer:
+      return norm.affine ? Operator::layer_norm : Operator::rms_norm;
+    case NormKind::group:
+    case NormKind::instance:
+      return Operator::group_norm;
+    case NormKind::local_response:
+      return Operator::other;
+  }
+  throw BrokenInvariant("a normalisation outside its enum");
+}
+
+Operator operator_of(const Pool& pool, const Shape& out) {
+  if (pool.kind == PoolKind::max) return Operator::max_pool;
+  const bool global = std::all_of(out.axes.begin() + 1, out.axes.end(),
+                                  [](const Axis& a) { return a.extent == 1; });
+  return global ? Operator::global_avg_pool : Operator::avg_pool;
+}
+
+/// PyTorch's, if a layer is one operator of it.
+Operator operator_of(const LayerKind& kind, const Shape& out, bool backwards) {
+  if (const Norm* norm = kind.as<Norm>()) return operator_of(*norm);
+  if (const Pool* pool = kind.as<Pool>()) return operator_of(*pool, out);
+  if (kind.as<Reduce>() != nullptr) return Operator::global_avg_pool;
+  if (kind.as<Activation>() != nullptr && !rotates(kind)) return Operator::activation;
+  if (kind.as<Dropout>() != nullptr) return Operator::dropout;
+  if (kind.as<Softmax>() != nullptr) return Operator::softmax;
+  if (kind.as<Embedding>() != nullptr) return Operator::embedding;
+  // The gradient of what was joined is read where it lies; the next kernel wants it by itself.
+  if (kind.as<Concat>() != nullptr) return backwards ? Operator::copy : Operator::cat;
+  if (kind.as<HeadConcat>() != nullptr) return Operator::cat;
+  if (kind.as<Rearrange>() != nullptr) return Operator::transpose;
+  if (kind.as<Slicing>() != nullptr) return Operator::copy;
+  if (adds(kind)) return Operator::add;
+  if (multiplies(kind)) return Operator::mul;
+  return Operator::other;
+}
+
+/// Pooling visits every tap of its outputs.
+double steps_of(const LayerKind& kind, Operator op, double out, double elements) {
+  if (op != Operator::max_pool && op != Operator::avg_pool) return elements;
+  double taps = 1;
+  for (const Window& window : kind.as<Pool>()->windows) taps *= static_cast<double>(window.kernel);
+  return out * taps;
+}
+
+/// RMS norms and rotary positions as models of Hugging Face write them, whose every operation is a
+/// kernel: elements read and written in the precision of the step and in FP32, conversions (a read
+/// and a write), kernels.
+struct Written {
+  double elements = 0, fp32 = 0, converted = 0, launches = 0;
+};
+/// x / sqrt(mean(x^2) + e) in FP32: conversion, square (2), mean (1), sum and root of each row,
+/// product (2), conversion. Backward of the products (2, 3), the rows' sum (1), the mean and the
+/// square (2 + 2), the sum of both gradients (3), and the conversions.
+/// Source: transformers, LlamaRMSNorm.forward.
+constexpr Written rms_norm_forward{0, 5, 2, 7}, rms_norm_backward{0, 13, 2, 11};
+/// x cos + rotate_half(x) sin: two products (2 each), a negated half (1), both halves joined (2), a
+/// sum (3). Backward two products (4), a half (1), two slices (zeros and a copy, 4), two sums (6).
+/// Source: transformers, apply_rotary_pos_emb.
+constexpr Written rotary_forward{10, 0, 0, 5}, rotary_backward{15, 0, 0, 9};
+
+void write(Kernel& kernel, const Written& written, double out) {
+  kernel.elements = written.elements * out;
+  kernel.fp32_elements = written.fp32 * out;
+  kernel.converted = written.converted * out;
+  kernel.launches = written.launches;
+  kernel.op = Operator::other;
+}
+
 /// A kernel for each layer. Backward it reads the gradient of its output and, unless it is linear,
 /// the activation, and writes the gradient of its input; that of a sum stands for the sum of
 /// gradients where a tensor has two readers.
-Kernel kernel_of_layer(const LayerKind& kind, double in, double out, double parameters,
+Kernel kernel_of_layer(const Layer& layer, double in, double out, double parameters,
                        bool backwards) {
+  const LayerKind& kind = layer.kind;
   const Norm* norm = kind.as<Norm>();
   const bool two_passes = norm != nullptr && norm->kind != NormKind::local_response;
   const bool linear = is_linear(kind) && kind.as<Dropout>() == nullptr && !rotates(kind);
@@ -126,6 +202,12 @@ Kernel kernel_of_layer(const LayerKind& kind, double in, double out, double para
   if (backwards) kernel.elements += (linear ? 0 : in) + (two_passes ? in + out : 0);
   if (!backwards && two_passes) kernel.elements += in;
   kernel.normalises = norm != nullptr;
+  kernel.op = operator_of(kind, layer.out, backwards);
+  kernel.backwards = backwards && kernel.op != Operator::copy;
+  kernel.steps = steps_of(kind, kernel.op, out, kernel.elements);
+  if (is_root_mean_square(kind))
+    write(kernel, backwards ? rms_norm_backward : rms_norm_forward, out);
+  if (rotates(kind)) write(kernel, backwards ? rotary_backward : rotary_forward, out);
   return kernel;
 }
 
@@ -156,7 +238,7 @@ std::optional<Kernel> memory_kernel(const Network& network, LayerId id,
   const Layer& layer = network[id];
   const LayerKind& kind = layer.kind;
   const double in = std::accumulate(inputs.begin(), inputs.end(), 0.0);
-  if (fusion == Fusion::none) return kernel_of_layer(kind, in, out, parameters, backwards);
+  if (fusion == Fusion::none) return kernel_of_layer(layer, in, out, parameters, backwards);
   Kernel kernel;
   kernel.elements = parameters;
   kernel.normalises = kind.as<Norm>() != nullptr;
@@ -226,6 +308,11 @@ Kernel loss_kernel(double logits, bool backwards, Fusion fusion) {
   kernel.fp32_elements = logits * (none ? (backwards ? 4 : 2) : (backwards ? 2 : 8));
   kernel.converted = logits;
   kernel.launches = none ? 1 : (backwards ? 2 : 6);
+  if (none) {
+    kernel.op = Operator::cross_entropy;
+    kernel.steps = logits;
+    kernel.backwards = backwards;
+  }
   return kernel;
 }
 

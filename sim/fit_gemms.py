@@ -316,4 +316,5 @@ def main():
             out.write(",".join(map(str, fields)) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

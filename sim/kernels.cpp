@@ -35,6 +35,32 @@ struct Gemms {
   Kernel forward, data, weights;
 };
 
+/// Of the whole layer: parts with few of its channels run the same kernels.
+KernelShape shape_of(const Conv& conv, std::int64_t in_channels, std::int64_t taps, bool strided) {
+  constexpr std::int64_t least_channels = 8, most_taps = 32, whole_channels = 64;
+  if (conv.groups > 1) return KernelShape::grouped;
+  if (in_channels < least_channels) return KernelShape::few_channels;
+  if (taps == 1) return strided ? KernelShape::strided_pointwise : KernelShape::pointwise;
+  if (taps > most_taps) return KernelShape::many_taps;
+  if (strided) return KernelShape::strided;
+  const bool whole = in_channels % whole_channels == 0 && conv.filters % whole_channels == 0;
+  return whole ? KernelShape::plain : KernelShape::ragged;
+}
+
+/// Filters of a channel each: 3 x 3 and 5 x 5 have kernels of their own.
+void make_depthwise(const Conv& conv, std::int64_t outputs, std::int64_t taps, Gemms& all) {
+  const std::int64_t size = conv.windows[0].kernel;
+  const bool common =
+      conv.windows.size() == 2 && size == conv.windows[1].kernel && (size == 3 || size == 5);
+  all.forward.op = common ? Operator::depthwise_forward : Operator::depthwise_other_forward;
+  all.data.op = common ? Operator::depthwise_data : Operator::depthwise_other_data;
+  all.weights.op = common ? Operator::depthwise_weights : Operator::depthwise_other_weights;
+  for (Kernel* kernel : {&all.forward, &all.data, &all.weights}) {
+    kernel->kind = KernelClass::memory;
+    kernel->steps = static_cast<double>(outputs) * static_cast<double>(taps);
+  }
+}
+
 Gemms gemms_of(const Conv& conv, const Region& in, std::int64_t in_channels, const Part& part) {
   std::int64_t taps = 1, strides = 1;
   bool square = conv.windows.size() == 2 && conv.groups == 1;
@@ -78,9 +104,10 @@ Gemms gemms_of(const Conv& conv, const Region& in, std::int64_t in_channels, con
   }
   for (Kernel* gemm_kernel : {&all.forward, &all.data, &all.weights}) {
     gemm_kernel->winograd = winograd ? kernel : 0;
-    // A filter per channel has nothing to reuse: it is as fast as memory.
-    if (conv.groups > 1 && c == 1) gemm_kernel->kind = KernelClass::memory;
+    gemm_kernel->shape = shape_of(conv, in_channels, taps, strides > 1);
   }
+  // A filter per channel has nothing to reuse.
+  if (conv.groups > 1 && c == 1) make_depthwise(conv, outputs * filters, taps, all);
   return all;
 }
 
@@ -94,6 +121,8 @@ Kernel gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches
 /// The three products of y[m,n] = x[m,k] · w[k,n], whose tensors have rows of n and k.
 Gemms gemms_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches = 1) {
   Gemms all{gemm(m, n, k, batches), gemm(m, k, n, batches), gemm(k, n, m, batches)};
+  all.data.shape = KernelShape::nn;
+  all.weights.shape = KernelShape::nt;
   for (Kernel* kernel : {&all.forward, &all.data, &all.weights}) {
     while (n % kernel->row_alignment != 0 || k % kernel->row_alignment != 0) {
       kernel->row_alignment /= 2;
@@ -158,6 +187,13 @@ Kernel attention_kernel(const Attention& attention, const Shape& values, const P
   return kernel;
 }
 
+Kernel moved(Operator op, double elements) {
+  Kernel kernel;
+  kernel.elements = kernel.steps = elements;
+  kernel.op = op;
+  return kernel;
+}
+
 bool has_bias(const LayerKind& kind) {
   const Conv* conv = kind.as<Conv>();
   const Dense* dense = kind.as<Dense>();
@@ -212,8 +248,13 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
     return kernels;
   }
   if (flops <= 0) {
-    const auto kernel =
+    auto kernel =
         memory_kernel(network, id, inputs, traffic.out, traffic.parameters, backwards, fusion);
+    // PyTorch's gradient of a table is dense: zeros first.
+    if (looks_up && backwards && fusion == Fusion::none) {
+      kernel->elements +=
+          static_cast<double>(parameter_region(kind, shapes, layer.out, 0, part).volume());
+    }
     if (kernel) push(*kernel);
     return kernels;
   }
@@ -250,6 +291,11 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   if (!backwards) {
     if (in_fp8 && casts_input(network, id)) push_cast(static_cast<double>(first.volume()));
     push_gemm(gemms.forward);
+    // PyTorch adds the bias of a convolution apart, that of a product within it.
+    const Conv* conv = kind.as<Conv>();
+    if (conv != nullptr && conv->bias && fusion == Fusion::none) {
+      push(moved(Operator::bias, 2 * traffic.out));
+    }
     return kernels;
   }
   const bool two_operands = kind.as<MatMul>() != nullptr;
@@ -260,7 +306,9 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   }
   if (pass == Pass::backward_data || two_operands) return kernels;
   push_gemm(gemms.weights);
-  if (has_bias(kind)) push({KernelClass::memory, traffic.out});  // sums the gradient of the output
+  if (has_bias(kind)) {  // sums the gradient of the output
+    push(moved(fusion == Fusion::none ? Operator::sum_rows : Operator::other, traffic.out));
+  }
   return kernels;
 }
 

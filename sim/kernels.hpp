@@ -14,6 +14,65 @@ namespace parsim::sim {
 
 enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_weights, memory };
 
+/// What libraries run by kernels of their own: layers that have little to reuse or to align, whose
+/// kernels take longer than the tile model says (sim/kernel_factors.csv). Of a convolution:
+///
+///     pointwise, strided_pointwise   1 x 1 filters
+///     grouped                        channels in groups, more than one in each
+///     few_channels                   fewer than 8 channels come in, as in images
+///     many_taps                      filters of more than 32 taps, which cuDNN's indexed kernels
+///                                    do not take
+///     strided                        others of a stride above 1
+///     ragged                         others whose channels or filters are no multiple of 64
+///
+/// Of a product: that of the input's gradient (nn) and that of the weights' (nt).
+enum class KernelShape : std::uint8_t {
+  plain,
+  pointwise,
+  strided_pointwise,
+  strided,
+  grouped,
+  few_channels,
+  many_taps,
+  ragged,
+  nn,
+  nt
+};
+inline constexpr std::size_t kernel_shapes = 10;
+
+/// A memory-bound operator of PyTorch whose kernels were timed (sim/operator_rates.hpp); `other`
+/// for all that is priced by its bytes alone.
+enum class Operator : std::uint8_t {
+  other,
+  activation,
+  add,
+  mul,
+  copy,
+  dropout,
+  bias,
+  sum_rows,
+  batch_norm,
+  layer_norm,
+  rms_norm,
+  group_norm,
+  softmax,
+  cross_entropy,
+  embedding,
+  max_pool,
+  avg_pool,
+  global_avg_pool,
+  cat,
+  transpose,
+  sgd,
+  depthwise_forward,
+  depthwise_data,
+  depthwise_weights,
+  depthwise_other_forward,
+  depthwise_other_data,
+  depthwise_other_weights
+};
+inline constexpr std::size_t operators = 27;
+
 /// A convolution by Fourier transforms of 32 × 32 tiles, which overlap by the kernel: at each of
 /// the 32 · 17 frequencies that a real tile has, a complex product of m × k by k × n.
 ///
@@ -44,20 +103,25 @@ struct Kernel {
   bool normalises = false;  ///< memory-bound, with a reduction before the second pass
   bool attends = false;     ///< two matmuls with a softmax between them
   bool masked = false;      ///< attends, with a causal mask
-  bool backwards = false;   ///< attends, in a backward pass
+  bool backwards = false;   ///< attends or is an operator, in a backward pass
   double keys = 0;          ///< that a query attends to, on average
   bool exchanged = false;   ///< m is the columns of the result and n its rows
   /// Of a matmul: the largest power of two, 8 at most, that divides the lengths of all rows in
   /// memory. Rows of 16-bit elements that are no multiple of 8 cannot be read by 16 bytes.
   std::int64_t row_alignment = 8;
+  KernelShape shape = KernelShape::plain;
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
   double fp32_elements = 0;            ///< read and written in FP32 in steps of any precision
   double converted = 0;  ///< elements read in one of both precisions and written in the other
   double masks = 0;      ///< bytes read and written beyond that
-  double launches = 1;   ///< kernels of which this is the sum; 0 within another layer's
-  bool in_fp8 = false;   ///< a matmul of operands in FP8
-  double casts = 0;      ///< elements cast to FP8, which is all that the kernel does
+  Operator op = Operator::other;
+  /// Of an operator, what its instructions are counted by: elements read and written; of pooling
+  /// and convolution the taps of all outputs.
+  double steps = 0;
+  double launches = 1;  ///< kernels of which this is the sum; 0 within another layer's
+  bool in_fp8 = false;  ///< a matmul of operands in FP8
+  double casts = 0;     ///< elements cast to FP8, which is all that the kernel does
 
   /// Read and written, in a step whose elements have so many bytes.
   [[nodiscard]] double bytes(std::int64_t element_bytes) const;

@@ -93,8 +93,8 @@ std::vector<LeastKernel> least_kernels(const Network& network, LayerId id, std::
   for (const Kernel& kernel : kernels_of(network, id, all, pass, fusion, fp8)) {
     if (kernel.casts > 0) continue;
     LeastKernel& one = least.emplace_back(LeastKernel{kernel, kernel.flops});
-    for (double* moved :
-         {&one.whole.elements, &one.whole.fp32_elements, &one.whole.converted, &one.whole.masks}) {
+    for (double* moved : {&one.whole.elements, &one.whole.fp32_elements, &one.whole.converted,
+                          &one.whole.masks, &one.whole.steps}) {
       *moved *= left;
     }
     // Tokens of an expert are rounded to a whole number, 1 at least: two thirds of 1.5 are left.
@@ -144,8 +144,13 @@ LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,
                       : whole.winograd == 5 ? rates.winograd5
                                             : 1.0;
   const double moved = whole.elements * static_cast<double>(element_bytes) / rates.memory;
-  double least = std::max(
-      moved, tile_time(gemm.multiplied, whole.m, whole.n, rates, whole.kind, std::max(1.0, gain)));
+  // A part may be better aligned than the layer, never of another shape.
+  Kernel aligned = whole;
+  aligned.row_alignment = 8;
+  const double factor = rates.factors.of(aligned, 16);
+  double fixed = rates.overhead * factor;
+  double least = factor * std::max(moved, tile_time(gemm.multiplied, whole.m, whole.n, rates,
+                                                    whole.kind, std::max(1.0, gain)));
   if (whole.spectrum && rates.spectral) {
     const Spectrum& s = *whole.spectrum;
     constexpr double reals = 2, spectrum_bytes = 4;
@@ -154,11 +159,12 @@ LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,
                k = static_cast<double>(s.k);
     const double spectra = reals * each * (m * k + k * n + m * n) * spectrum_bytes / rates.memory;
     const double product = 2 * each * m * (reals * n) * (reals * k);
+    fixed = std::min(fixed, rates.overhead);
     least = std::min(least, moved + spectra +
                                 std::max(spectra, tile_time(product, s.m, 2 * s.n, rates,
                                                             KernelClass::gemm, 1)));
   }
-  return {Seconds{rates.overhead}, Seconds{least}};
+  return {Seconds{fixed}, Seconds{least}};
 }
 
 LeastTime least_gemm_time(const LeastKernel& gemm, const GemmInterpolation& gemms) {

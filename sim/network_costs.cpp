@@ -6,7 +6,7 @@ namespace parsim::sim {
 
 Cost NetworkCosts::update(DeviceId device, const OptimizerStep& step) const {
   const OptimizerKernels kernels = optimizer_kernels(step, fusion());
-  Cost cost = memory(device, kernels.touched);
+  Cost cost = moved(device, kernels.touched, kernels.op);
   cost.time += static_cast<double>(kernels.launches - 1) * memory(device, {}).time;
   if (step.cast > 0) {
     // How many tensors they are is not known here: without launches.

@@ -8,6 +8,7 @@
 #include "core/cost_model.hpp"
 #include "core/fp8.hpp"
 #include "sim/collectives.hpp"
+#include "sim/kernels.hpp"
 
 namespace parsim::sim {
 
@@ -28,6 +29,10 @@ class NetworkCosts : public CostModel {
   [[nodiscard]] std::int32_t alike(DeviceId device) const final { return cluster()[device].model; }
 
  protected:
+  /// Of an operator over so many bytes.
+  [[nodiscard]] virtual Cost moved(DeviceId device, Bytes touched, Operator /*op*/) const {
+    return memory(device, touched);
+  }
   [[nodiscard]] Fusion fusion() const { return options_.fusion; }
   [[nodiscard]] const Cluster& cluster() const { return paths_.cluster(); }
   /// Bytes that a cast to FP8 of so many elements reads and writes on a device, and its kernels.

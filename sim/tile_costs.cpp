@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "core/errors.hpp"
@@ -14,6 +13,7 @@
 #include "sim/gemm_interpolation.hpp"
 #include "sim/least_kernels.hpp"
 #include "sim/network_costs.hpp"
+#include "sim/operator_rates.hpp"
 #include "sim/sim.hpp"
 #include "sim/tiles.hpp"
 
@@ -29,16 +29,17 @@ constexpr double memory_bound_efficiency = 0.75;
 /// marked for calibration (validation/measurements).
 constexpr double old_norm_efficiency = 0.35;
 constexpr double first_fast_norms = 7.0;
-constexpr double hopper = 9.0;
-/// Fraction of the peak of 16-bit matmuls on Hopper whose rows cannot be read by 16 bytes: they run
-/// on the instructions of older cards, m16n8k8, at a quarter of the peak, and reach half of that.
-/// Source: GPT-2's vocabulary of 50,257 on an H100 and an H200 (validation/records: kernels of
-/// PyTorch named s1688gemm …align1, and cuBLASLt's). Other architectures: not measured.
-constexpr double unaligned_efficiency_on_hopper = 0.125;
+/// From here on, operators of PyTorch are priced as they were timed on Hopper
+/// (sim/operator_rates.hpp). Older cards run other kernels, and frameworks of their time.
+constexpr double first_with_operators = 8.0;
 constexpr std::int64_t aligned_bytes = 16;
 /// Launch overhead of a tiny kernel. Guessed: a few microseconds on all GPUs. The fitted overheads
 /// of GEMMs contain more than that (up to 40 us), which small memory-bound kernels do not pay.
 constexpr double memory_bound_overhead = 5e-6;
+/// The same where it was measured: element-wise kernels of Hopper take 1.1 to 1.7 us more than
+/// their bytes (operator_rates.csv), and steps 1.2 us more than each of their kernels
+/// (validation/records, pytorch.txt: step, kernels and launches).
+constexpr double measured_overhead = 2.5e-6;
 
 class TileCosts final : public NetworkCosts {
  public:
@@ -78,8 +79,9 @@ class TileCosts final : public NetworkCosts {
         cost.origin = borrows ? Origin::guessed : near ? Origin::published : Origin::modelled;
       } else if (rates.gemms && is_gemm(kernel)) {
         const GemmTime gemm = time_of(*rates.gemms, kernel);
-        if (kernel.row_alignment * element_bytes(precision) < aligned_bytes) {
-          cost.time += std::max(gemm.time, Seconds{kernel.flops / rates.unaligned});
+        const std::int64_t row_bytes = kernel.row_alignment * element_bytes(precision);
+        if (row_bytes < aligned_bytes) {
+          cost.time += gemm.time * rates.tiles->factors.of(kernel, row_bytes);
           near = false;
         } else {
           cost.time += gemm.time;
@@ -124,6 +126,19 @@ class TileCosts final : public NetworkCosts {
             rates.origin};
   }
 
+ protected:
+  [[nodiscard]] Cost moved(DeviceId device, Bytes touched, Operator op) const override {
+    const OneDevice& rates = devices_[at(device, Precision::fp32)];
+    Kernel kernel;
+    kernel.op = op;
+    const OperatorRate* rate = rate_of(kernel, rates);
+    if (rate == nullptr) return memory(device, touched);
+    kernel.elements = static_cast<double>(touched.value);
+    return {operator_time(*rate, kernel, 1, rates.memory_rate, rates.multiprocessors),
+            rates.origin};
+  }
+
+ public:
   [[nodiscard]] std::string summary() const override {
     std::vector<std::string> own;
     for (const DeviceModel& model : cluster().models) {
@@ -163,7 +178,8 @@ class TileCosts final : public NetworkCosts {
     int multiprocessors = 1;
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, memory_bound_overhead = 0;
-    double unaligned = std::numeric_limits<double>::infinity();  ///< FLOP/s
+    double memory_rate = 1;  ///< bytes/s of the data sheet
+    bool times_operators = false;
     bool own_convolutions = true;
     Origin origin = Origin::guessed;
   };
@@ -201,21 +217,23 @@ class TileCosts final : public NetworkCosts {
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
+    // Alignment was measured on this generation only.
+    if (origin == Origin::guessed) device.tiles->factors.unaligned.fill(1);
     device.tiles->spectral = device.peak == peak_of(model, Precision::fp32);
     device.memory_bound = model.memory_rate.value * memory_bound_efficiency;
     device.norm = row->architecture < first_fast_norms
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.memory_bound;
-    device.memory_bound_overhead = memory_bound_overhead;
+    device.times_operators = compute_capability(model) >= first_with_operators;
+    device.memory_bound_overhead =
+        device.times_operators ? measured_overhead : memory_bound_overhead;
     device.attention = attention_rates(model, attention);
     // Measured in 16 bits only; in others the same part of their peaks is a guess.
     if (precision != Precision::fp16 && precision != Precision::bf16) {
       device.attention.origin = Origin::guessed;
     }
     device.multiprocessors = std::max(1, model.multiprocessors);
-    if (std::floor(compute_capability(model)) == hopper) {
-      device.unaligned = device.peak * unaligned_efficiency_on_hopper;
-    }
+    device.memory_rate = model.memory_rate.value;
     device.own_convolutions = row->own_convolutions;
     device.origin = origin;
     return device;
@@ -234,7 +252,14 @@ class TileCosts final : public NetworkCosts {
     return {gemm_time(gemms.model(), m, n, kernel.k, kernel.batches, power)};
   }
 
+  static const OperatorRate* rate_of(const Kernel& kernel, const OneDevice& device) {
+    return device.times_operators ? operator_rate(kernel.op, kernel.backwards) : nullptr;
+  }
+
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
+    if (const OperatorRate* rate = rate_of(kernel, device)) {
+      return operator_time(*rate, kernel, bytes, device.memory_rate, device.multiprocessors);
+    }
     const double rate = kernel.normalises ? device.norm : device.memory_bound;
     const double memory_bound = kernel.bytes(bytes) / rate;
     if (kernel.kind == KernelClass::memory) {
@@ -255,6 +280,12 @@ class TileCosts final : public NetworkCosts {
                                      std::int64_t bytes) {
     const Kernel& kernel = least.whole;
     if (device.gemms && is_gemm(kernel)) return least_gemm_time(least, *device.gemms);
+    if (const OperatorRate* operators = rate_of(kernel, device)) {
+      const Seconds all =
+          operator_time(*operators, kernel, bytes, device.memory_rate, device.multiprocessors);
+      const Seconds fixed{operators->overhead * kernel.launches};
+      return {fixed, all - fixed};
+    }
     const double rate = kernel.normalises ? device.norm : device.memory_bound;
     const double memory_bound = kernel.bytes(bytes) / rate;
     if (kernel.kind == KernelClass::memory) {

@@ -55,6 +55,7 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
   rates.winograd3 = row.winograd3;
   rates.winograd5 = row.winograd5;
   rates.overhead = row.tiles.overhead;
+  rates.factors = row.factors;
   return rates;
 }
 
@@ -87,7 +88,8 @@ Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t eleme
       best = std::min(best, time);
     }
   }
-  const Seconds direct{rates.overhead + best};
+  const double factor = rates.factors.of(gemm, gemm.row_alignment * element_bytes);
+  const Seconds direct{(rates.overhead + best) * factor};
   if (!gemm.spectrum || !rates.spectral) return direct;
   return std::min(direct, spectral_time(gemm, rates, element_bytes));
 }

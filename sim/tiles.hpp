@@ -23,7 +23,8 @@ struct TileRates {
   double memory = 1;  ///< bytes/s
   double step = 0;    ///< seconds along the inner dimension
   double winograd3 = 1, winograd5 = 1;
-  double overhead = 0;   ///< seconds
+  double overhead = 0;  ///< seconds
+  KernelFactors factors;
   bool spectral = true;  ///< convolutions may take spectra: not faster where tensor cores multiply
 };
 /// peak   FLOP/s of the device;  memory   its bytes/s
@@ -45,6 +46,8 @@ struct TileRates {
 /// Or, where the kernel has a spectrum and that is faster, by FFT: memory-bound transforms (tensors
 /// and spectra read or written once), and one real GEMM for the complex ones, m × 2k by 2k × 2n at
 /// every frequency, without Winograd.
+///
+/// All of it times the factor of the kernel's shape, or of its rows' alignment (KernelFactors).
 ///
 /// Efficiencies are those under sustained load (Coefficients::sustained).
 ///

@@ -196,6 +196,21 @@ TEST_CASE("elementwise: a chain reads and writes what crosses its border, on ran
   }
 }
 
+TEST_CASE("elementwise: RMS norm and rotary positions as Hugging Face's models, by hand") {
+  Sketch sketch;
+  const LayerId x = sketch.input();
+  const LayerId norm = sketch.add(Norm{NormKind::layer, false, 0}, {x});
+  const LayerId turned = sketch.add(Activation{"rotary"}, {norm});
+  const Kernel forward = sketch.of(norm, Pass::forward, Fusion::none);
+  CHECK(forward.launches == 7);
+  // Two conversions of 2 and 4 bytes, and five times 4 bytes.
+  CHECK(forward.bytes(2) == (2 * (2 + 4) + 5 * 4) * n);
+  CHECK(forward.bytes(4) == 5 * 4 * n);
+  CHECK(sketch.of(norm, Pass::backward, Fusion::none).bytes(2) == (2 * (2 + 4) + 13 * 4) * n);
+  CHECK(sketch.of(turned, Pass::forward, Fusion::none).bytes(2) == 10 * 2 * n);
+  CHECK(sketch.of(turned, Pass::backward, Fusion::none).bytes(2) == 15 * 2 * n);
+}
+
 TEST_CASE("elementwise: loss by fusion, by hand") {
   // compiled: two reads, or a read and a write, of two bytes.
   CHECK(loss_kernel(1000, false, Fusion::compiled).bytes(2) == 4000);

@@ -24,9 +24,11 @@ std::vector<std::int64_t> sizes(const Kernel& kernel) {
   return {kernel.m, kernel.n, kernel.k, kernel.batches};
 }
 
+/// The only kernel of a pass, but for the addition of a convolution's bias.
 Kernel only(const OneLayer& made, const Part& part, Pass pass) {
   const Kernels kernels = kernels_of(made.network, made.layer, part, pass);
-  REQUIRE(kernels.count == 1);
+  REQUIRE(kernels.count >= 1);
+  REQUIRE((kernels.count == 1 || (kernels.count == 2 && kernels.list[1].op == Operator::bias)));
   return kernels.list[0];
 }
 
@@ -54,6 +56,63 @@ TEST_CASE("kernels: a convolution's products by hand") {
   CHECK(forward.flops == 2.0 * 8 * 112 * 112 * 64 * 147);
   CHECK(forward.elements == 8.0 * 3 * 224 * 224 + 8.0 * 64 * 112 * 112 + 64 * 147 + 64);
   CHECK(forward.winograd == 0);
+}
+
+TEST_CASE("kernels: shapes that libraries run by other kernels") {
+  const auto shape = [](std::int64_t channels, std::int64_t filters, Window window,
+                        std::int64_t groups = 1) {
+    const OneLayer made =
+        one(image_shape(channels, 32, 32), Conv{filters, {window, window}, groups, false});
+    return only(made, all_of(made, 4), Pass::forward).shape;
+  };
+  CHECK(shape(64, 128, {3, 1, 1, 1}) == KernelShape::plain);
+  CHECK(shape(64, 96, {3, 1, 1, 1}) == KernelShape::ragged);
+  CHECK(shape(64, 96, {3, 2, 1, 1}) == KernelShape::strided);
+  CHECK(shape(64, 96, {1}) == KernelShape::pointwise);
+  CHECK(shape(64, 96, {1, 2}) == KernelShape::strided_pointwise);
+  CHECK(shape(3, 64, {7, 2, 3, 3}) == KernelShape::few_channels);
+  CHECK(shape(64, 64, {7, 1, 3, 3}) == KernelShape::many_taps);
+  CHECK(shape(64, 64, {3, 1, 1, 1}, 4) == KernelShape::grouped);
+  // Parts of a layer run the kernels of the layer.
+  const OneLayer made = one(image_shape(64, 32, 32), Conv{128, {{3, 1, 1, 1}, {3, 1, 1, 1}}});
+  Part part = all_of(made, 4);
+  part.out[1] = {0, 24};
+  CHECK(only(made, part, Pass::forward).shape == KernelShape::plain);
+}
+
+TEST_CASE("kernels: a filter for each channel is an operator of as many steps as taps") {
+  const OneLayer made =
+      one(image_shape(32, 16, 16), Conv{32, {{3, 1, 1, 1}, {3, 1, 1, 1}}, 32, false});
+  const Part part = all_of(made, 2);
+  for (const auto& [pass, op] : {std::pair{Pass::forward, Operator::depthwise_forward},
+                                 {Pass::backward_data, Operator::depthwise_data},
+                                 {Pass::backward_weights, Operator::depthwise_weights}}) {
+    const Kernel kernel = only(made, part, pass);
+    CHECK(kernel.kind == KernelClass::memory);
+    CHECK(kernel.op == op);
+    CHECK(kernel.steps == 2.0 * 32 * 16 * 16 * 9);
+  }
+  const OneLayer wide =
+      one(image_shape(32, 16, 16), Conv{32, {{7, 1, 3, 3}, {7, 1, 3, 3}}, 32, false});
+  CHECK(only(wide, part, Pass::forward).op == Operator::depthwise_other_forward);
+}
+
+TEST_CASE("kernels: operators of PyTorch, of one kernel for each layer only") {
+  const auto kernel = [](LayerKind kind, Pass pass, Fusion fusion) {
+    const OneLayer made = one(image_shape(8, 16, 16), std::move(kind));
+    const Kernels kernels = kernels_of(made.network, made.layer, all_of(made, 2), pass, fusion);
+    REQUIRE(kernels.count == 1);
+    return kernels.list[0];
+  };
+  const Pool pool{PoolKind::max, {{3, 2, 1, 1}, {3, 2, 1, 1}}};
+  CHECK(kernel(pool, Pass::forward, Fusion::none).op == Operator::max_pool);
+  CHECK(kernel(pool, Pass::forward, Fusion::none).steps == 2.0 * 8 * 8 * 8 * 9);
+  CHECK(kernel(pool, Pass::forward, Fusion::compiled).op == Operator::other);
+  const Pool global{PoolKind::average, {{16}, {16}}};
+  CHECK(kernel(global, Pass::backward, Fusion::none).op == Operator::global_avg_pool);
+  CHECK(kernel(Norm{}, Pass::backward, Fusion::none).op == Operator::batch_norm);
+  CHECK(kernel(Norm{}, Pass::backward, Fusion::none).backwards);
+  CHECK(kernel(Norm{}, Pass::forward, Fusion::megatron).op == Operator::other);
 }
 
 TEST_CASE("kernels: spectra of wide convolutions by hand") {
