@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times of single operators of training in PyTorch on this machine's GPU, for sim's cost models.
 
-    pytorch_ops.py [--seconds N] [--seed N] [--only OP,...] -o FILE
+    pytorch_ops.py [--seconds N] [--seed N] [--only FAMILY,...] -o FILE
 
 Shapes are drawn at random, not taken from networks, and mixed over operators, so that a run that
 --seconds ends has a fair sample of each. A row of CSV for each operator and pass:
@@ -74,7 +74,25 @@ def convolution(rng, precision):
         elements = n * edge * edge * c + n * out[0] * out[1] * k
         if elements * dtype.itemsize < MOST_BYTES / 4 and 1e8 < flops < 1e12 and min(out) > 0:
             break
+    return convolved(precision, n, c, edge, k, kernel, stride, groups)
+
+
+def grouped_convolution(rng, precision):
+    """As many channels as filters in each group, a power of two, as in ResNeXt and RegNet; filters of a channel each."""
+    while True:
+        width = rng.choice([1, 1, 4, 8, 16, 32, 64])
+        groups = rng.choice([32, 64]) if width > 1 else multiple(rng, 32, 1024, 32)
+        edge, n = rng.choice([7, 14, 16, 28, 32, 56, 112]), rng.choice([16, 32, 64, 128, 256])
+        c, size = groups * width, rng.choice([3, 3, 3, 5])
+        if 5e6 < n * edge * edge * c < 3e8 and n * edge * edge * c * width * size * size < 5e11:
+            return convolved(precision, n, c, edge, c, (size, size), rng.choice([1, 1, 2]), groups)
+
+
+def convolved(precision, n, c, edge, k, kernel, stride, groups):
+    """The three passes of a convolution that is padded by half of its filter."""
+    dtype = DTYPES[precision]
     padding = [r // 2 for r in kernel]
+    out = [(edge + 2 * pad - r) // stride + 1 for r, pad in zip(kernel, padding)]
 
     def make():
         return (randn(n, c, edge, edge, dtype=dtype, channels_last=True),
@@ -302,6 +320,7 @@ def optimizer(rng, precision):
 # Operator, precisions, how many draws of each.
 FAMILIES = [
     (convolution, {"tf32": 220, "bf16": 220, "fp32": 50}),
+    (grouped_convolution, {"tf32": 40, "bf16": 40}),
     (product, {"tf32": 90, "bf16": 140, "fp32": 50}),
     (batched_product, {"tf32": 25, "bf16": 40}),
     (normalisation, {"fp32": 90, "bf16": 90}),
