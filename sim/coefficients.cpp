@@ -33,9 +33,8 @@ KernelFactors read_kernel_factors(Precision precision) {
   constexpr std::array<std::string_view, 4> classes{"gemm", "forward", "backward_data",
                                                     "backward_weights"};
   constexpr std::array<std::string_view, kernel_shapes> shapes{
-      "plain",     "pointwise", "strided_pointwise",
-      "strided",   "grouped",   "few_channels",
-      "many_taps", "ragged",    "nn",
+      "plain",       "pointwise",    "strided_pointwise", "strided", "grouped",
+      "even_groups", "few_channels", "many_taps",         "ragged",  "nn",
       "nt"};
   constexpr std::array<std::string_view, 3> alignments{"unaligned_2", "unaligned_4", "unaligned_8"};
   const auto index = [](const auto& names, const std::string& name) {

@@ -29,7 +29,7 @@ MEMORY = {"h100-sxm5": 3.35e12, "h200-sxm": 4.8e12}
 PEAK = {"tf32": 494.7e12, "bf16": 989.4e12, "fp32": 66.9e12}
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2}
 SHAPES = {"gemm": ["nn", "nt", "unaligned_2", "unaligned_4", "unaligned_8"],
-          **{kind: ["pointwise", "strided_pointwise", "strided", "grouped", "few_channels", "many_taps", "ragged"]
+          **{kind: ["pointwise", "strided_pointwise", "strided", "grouped", "even_groups", "few_channels", "many_taps", "ragged"]
              for kind in CLASSES[1:]}}
 PASSES = {"forward": "forward", "data": "backward-data", "weights": "backward-weights"}
 
@@ -177,7 +177,9 @@ def kernel_of(row):
         product, groups, winograd, elements, _ = convolution(
             kind, shape["n"], shape["c"], shape["h"], shape["w"], shape["k"], windows, math.prod(outputs), shape["groups"])
         taps, strided = shape["r"] * shape["s"], shape["stride"] > 1
-        what = ("grouped" if shape["groups"] > 1 else "few_channels" if shape["c"] < 8 else
+        width = shape["c"] // shape["groups"]
+        even = shape["c"] == shape["k"] and width & (width - 1) == 0
+        what = (("even_groups" if even else "grouped") if shape["groups"] > 1 else "few_channels" if shape["c"] < 8 else
                 ("strided_pointwise" if strided else "pointwise") if taps == 1 else
                 "many_taps" if taps > 32 else "strided" if strided else
                 "ragged" if shape["c"] % 64 or shape["k"] % 64 else "plain")

@@ -38,7 +38,11 @@ struct Gemms {
 /// Of the whole layer: parts with few of its channels run the same kernels.
 KernelShape shape_of(const Conv& conv, std::int64_t in_channels, std::int64_t taps, bool strided) {
   constexpr std::int64_t least_channels = 8, most_taps = 32, whole_channels = 64;
-  if (conv.groups > 1) return KernelShape::grouped;
+  if (conv.groups > 1) {
+    const std::int64_t width = in_channels / conv.groups;
+    const bool even = in_channels == conv.filters && (width & (width - 1)) == 0;
+    return even ? KernelShape::even_groups : KernelShape::grouped;
+  }
   if (in_channels < least_channels) return KernelShape::few_channels;
   if (taps == 1) return strided ? KernelShape::strided_pointwise : KernelShape::pointwise;
   if (taps > most_taps) return KernelShape::many_taps;

@@ -18,7 +18,8 @@ enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_w
 /// kernels take longer than the tile model says (sim/kernel_factors.csv). Of a convolution:
 ///
 ///     pointwise, strided_pointwise   1 x 1 filters
-///     grouped                        channels in groups, more than one in each
+///     even_groups                    channels in groups of a power of two, as many filters in each
+///     grouped                        other groups of more than one channel
 ///     few_channels                   fewer than 8 channels come in, as in images
 ///     many_taps                      filters of more than 32 taps, which cuDNN's indexed kernels
 ///                                    do not take
@@ -32,13 +33,14 @@ enum class KernelShape : std::uint8_t {
   strided_pointwise,
   strided,
   grouped,
+  even_groups,
   few_channels,
   many_taps,
   ragged,
   nn,
   nt
 };
-inline constexpr std::size_t kernel_shapes = 10;
+inline constexpr std::size_t kernel_shapes = 11;
 
 /// A memory-bound operator of PyTorch whose kernels were timed (sim/operator_rates.hpp); `other`
 /// for all that is priced by its bytes alone.

@@ -72,7 +72,9 @@ TEST_CASE("kernels: shapes that libraries run by other kernels") {
   CHECK(shape(64, 96, {1, 2}) == KernelShape::strided_pointwise);
   CHECK(shape(3, 64, {7, 2, 3, 3}) == KernelShape::few_channels);
   CHECK(shape(64, 64, {7, 1, 3, 3}) == KernelShape::many_taps);
-  CHECK(shape(64, 64, {3, 1, 1, 1}, 4) == KernelShape::grouped);
+  CHECK(shape(64, 64, {3, 1, 1, 1}, 4) == KernelShape::even_groups);
+  CHECK(shape(64, 128, {3, 1, 1, 1}, 4) == KernelShape::grouped);
+  CHECK(shape(96, 96, {3, 1, 1, 1}, 4) == KernelShape::grouped);
   // Parts of a layer run the kernels of the layer.
   const OneLayer made = one(image_shape(64, 32, 32), Conv{128, {{3, 1, 1, 1}, {3, 1, 1, 1}}});
   Part part = all_of(made, 4);
