@@ -2,24 +2,19 @@
 """Prints rows of sim/coefficients.csv that are not from DeepBench.
 
     sim/fit_coefficients.py extract NEUSIGHT.csv   writes sim/fp32_gemm_rows.csv
-    sim/fit_coefficients.py                        fits and prints, needs validation/records
+    sim/fit_coefficients.py                        fits and prints
 
-NEUSIGHT.csv has the columns gpu, op, batch, m, n, k, time_us. Needs numpy and scipy; takes two minutes.
+NEUSIGHT.csv has the columns gpu, op, batch, m, n, k, time_us. Needs numpy and scipy.
 
 a100, fp32: matrix products of NeuSight (sitar-lab/NeuSight, commit 6945927, MIT) of at least 100 us;
 half of the shapes, chosen by a hash, are held out. Convolutions keep the V100's shares: NeuSight's
 are of another kind (3 x 3, few and odd extents) than those of networks.
-h100, h200, tf32 and fp16 (BF16 was measured): the kernels that validation/records has of four networks,
-single runs of cuDNN and cuBLASLt on both cards, which have one chip and one row. The error is of each network
-when the others are fitted; of fp16, of which there is one, of each fifth of its kernels. Some strided convolutions of our engine take five times as
-long as alike ones; Cauchy's loss ignores them.
+h100, h200: sim/fit_operators.py.
 sustained: time of FP32 matrix products of 10 ms and more over what coefficients fitted to single short runs
 say (NeuSight, medians): 1.3 on T4, whose limit of 70 W lowers its clock; 1.0 on V100, which is not written.
 """
-import collections
 import csv
 import hashlib
-import json
 import math
 import pathlib
 import sys
@@ -35,8 +30,6 @@ TILES = np.array([(256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32
 SPLITS = [1, 2, 4, 8, 16, 32, 64]
 # Multiprocessors, FLOP/s, bytes/s.
 A100 = 108, 19.5e12, 1555e9
-HOPPER = {"h100-sxm5": 3.35e12, "h200-sxm": 4.8e12}
-HOPPER_PEAK = {"tf32": 494.7e12, "bf16": 989.4e12}
 NAMES = ["gemm", "forward", "backward_data", "backward_weights", "memory", "overhead_us", "area_exponent",
          "step_us", "winograd3", "winograd5"]
 LEAST = [0.05, 0.05, 0.05, 0.05, 0.3, 1, 0.02, 0.02, 1, 1]
@@ -154,38 +147,6 @@ def convolution(kind, samples, channels, height, width, filters, windows, output
     return extents, groups, size, elements, outs * filters
 
 
-def recorded(card, precision):
-    """Kernels by network."""
-    networks, seen = collections.defaultdict(list), set()
-    for path in sorted((RECORDS / card).glob("all.*.profile.json")):
-        for kernel in json.loads(path.read_text())["kernels"]:
-            layer, kind = kernel["layer"], kernel["pass"]
-            if kernel["precision"] != precision or layer["kind"] not in ("conv", "dense"):
-                continue
-            size = 4 if precision == "tf32" else 2
-            out = [axis["end"] - axis["begin"] for axis in kernel["out"]]
-            extents_in = [extent for _, extent in kernel["inputs"][0]]
-            if layer["kind"] == "conv":
-                product, batches, winograd, elements, outputs = convolution(
-                    kind, out[0], *extents_in, out[1], layer["windows"], out[2] * out[3], layer["groups"])
-                bias = layer["bias"]
-            else:
-                if precision == "bf16":
-                    continue  # models of their own: sim/gemm_models.csv
-                rows, units, channels = math.prod(out[:-1]), out[-1], extents_in[-1]
-                m, n, k = {"forward": (rows, units, channels), "backward-data": (rows, channels, units),
-                           "backward-weights": (channels, units, rows)}[kind]
-                product, batches, winograd, kind = (max(m, n), min(m, n), k), 1, 0, "gemm"
-                elements, outputs = rows * channels + rows * units + units * channels, rows * units
-                bias = kernel["layer"].get("bias", True)
-            gradient = outputs * size if bias and kernel["pass"] == "backward-weights" else 0
-            entry = (kind, *product, batches, winograd, elements, gradient)
-            if entry not in seen:
-                seen.add(entry)
-                networks[path.name].append((*entry, kernel["time"]["median_s"]))
-    return networks
-
-
 def printed(family, operands, architecture, memory_rate, constant, tiles, errors, sustained, convolutions):
     def numbers(values):
         return ",".join(f"{value:.3g}" for value in values)
@@ -212,63 +173,10 @@ def fit_products():
     printed("a100", "fp32", 8.0, A100[2], constant, tiles, errors, 1, "v100")
 
 
-class Pooled:
-    """Kernels of both cards, each with its own memory rate."""
-
-    def __init__(self, kernels, precision):
-        self.parts = [(Kernels(kernels[card]), (132, HOPPER_PEAK[precision], HOPPER[card]))
-                      for card in HOPPER if kernels[card]]
-        self.seconds = np.concatenate([part.seconds for part, _ in self.parts])
-        self.size = 4 if precision == "tf32" else 2
-
-    def times(self, values):
-        return np.concatenate([part.times(values, rates, self.size) for part, rates in self.parts])
-
-    def constant_times(self, values):
-        return np.concatenate([part.constant_times(values, rates, self.size) for part, rates in self.parts])
-
-
-def fit_hopper():
-    start, tf32 = v100("fp16"), None
-    for precision in HOPPER_PEAK:  # TF32 first
-        free = list(range(10))
-        if precision == "bf16":  # too few kernels for its own; overhead and exponent do not depend on the format
-            free = [1, 2, 3, 4, 7, 8, 9]
-            start[5:7] = tf32[5:7]
-        plain = [i for i in range(6) if precision == "tf32" or i > 0]
-        networks = {card: recorded(card, precision) for card in HOPPER}
-
-        def fold_of(network, kernel):
-            if precision == "tf32":
-                return network
-            return int(hashlib.sha256(str(kernel[:6]).encode()).hexdigest(), 16) % 5
-
-        def chosen(keep):
-            return Pooled({card: [kernel for network, kernels in networks[card].items() for kernel in kernels
-                                  if keep(fold_of(network, kernel))] for card in HOPPER}, precision)
-
-        def both(kernels):
-            return (fit(kernels, kernels.constant_times, start, plain), fit(kernels, kernels.times, start, free))
-
-        constant, tiles = both(chosen(lambda fold: True))
-        tf32 = tiles if precision == "tf32" else tf32
-        left_out = []
-        for out in sorted({fold_of(network, kernel) for network, kernels in networks["h100-sxm5"].items()
-                           for kernel in kernels}):
-            found, kernels = both(chosen(lambda fold: fold != out)), chosen(lambda fold: fold == out)
-            left_out.append((kernels.constant_times(found[0]) / kernels.seconds,
-                             kernels.times(found[1]) / kernels.seconds))
-        errors = [100 * float(np.median(np.abs(np.concatenate(ratios) - 1))) for ratios in zip(*left_out)]
-        for card, memory_rate in HOPPER.items():
-            printed(card.split("-")[0], "tf32" if precision == "tf32" else "fp16", 9.0, memory_rate, constant, tiles,
-                    errors, 1, "own")
-
-
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "extract":
         extract(sys.argv[2])
     elif len(sys.argv) == 1:
         fit_products()
-        fit_hopper()
     else:
         sys.exit(__doc__)
