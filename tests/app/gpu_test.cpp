@@ -42,8 +42,8 @@ TEST_CASE("gpu: calibrated on partitions, every strategy is predicted as it is m
     const double predicted = row["predicted"];
     const double measured = row["measured"];
     CAPTURE(predicted);
-    // A profile has one time for kernels that clear what they add to in one plan and not in another:
-    // one such kernel of model-even, 2 us.
+    // A profile has one time for kernels that clear what they add to in one plan and not in
+    // another: one such kernel of model-even, 2 us.
     CHECK(std::abs(predicted - measured) < (row["case"] == "model-even" ? 2.5e-6 : 1e-6));
   }
   CHECK(result["sets"][0]["max_error"].get<double>() < 0.015);
