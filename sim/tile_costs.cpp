@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "sim/attention_model.hpp"
 #include "sim/coefficients.hpp"
 #include "sim/gemm_interpolation.hpp"
@@ -224,7 +225,9 @@ class TileCosts final : public NetworkCosts {
     device.norm = row->architecture < first_fast_norms
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.memory_bound;
-    device.times_operators = compute_capability(model) >= first_with_operators;
+    // AMD's cards have no compute capability, and other libraries.
+    device.times_operators =
+        to_number<double>(model.architecture).value_or(0) >= first_with_operators;
     device.memory_bound_overhead =
         device.times_operators ? measured_overhead : memory_bound_overhead;
     device.attention = attention_rates(model, attention);
