@@ -15,7 +15,8 @@ namespace {
 class Dispatcher {
  public:
   /// apart   devices know of each other what operations of both tell them
-  Dispatcher(const ExecDag& dag, bool apart) : dag_(dag), apart_(apart) {}
+  Dispatcher(const ExecDag& dag, TransferEnds ends, bool apart)
+      : dag_(dag), both_(ends == TransferEnds::both), apart_(apart) {}
 
   Dispatch run() {
     for (std::size_t i = 0; i < dag_.size(); ++i) add(OpId{i});
@@ -40,7 +41,7 @@ class Dispatcher {
     for (const Queue& queue : queues_) {
       if (devices.empty() || devices.back() != queue.device) devices.push_back(queue.device);
     }
-    if (!collective && !(apart_ && devices.size() > 1)) {
+    if (!collective && !(both_ && devices.size() > 1)) {
       add_stream_op(op, queues_[0], devices, sources, devices);
       return;
     }
@@ -92,7 +93,7 @@ class Dispatcher {
   [[nodiscard]] bool stream_op_touches(std::uint32_t t,
                                        const std::vector<DeviceId>& devices) const {
     const StreamOp& stream_op = out_.stream_ops[t];
-    if (!apart_ && dag_.kind(stream_op.op) != OpKind::collective)
+    if (!both_ && dag_.kind(stream_op.op) != OpKind::collective)
       return touches(stream_op.op, devices);
     const DeviceId device = out_.streams[static_cast<std::size_t>(stream_op.stream)].device;
     return std::find(devices.begin(), devices.end(), device) != devices.end();
@@ -113,6 +114,7 @@ class Dispatcher {
   }
 
   const ExecDag& dag_;
+  bool both_;  ///< ends of transfers
   bool apart_;
   Dispatch out_;
   std::vector<Queue> queues_;
@@ -125,10 +127,12 @@ class Dispatcher {
 
 }  // namespace
 
-Dispatch dispatch(const ExecDag& dag) { return Dispatcher(dag, false).run(); }
+Dispatch dispatch(const ExecDag& dag, TransferEnds ends) {
+  return Dispatcher(dag, ends, false).run();
+}
 
 Dispatch dispatch(const ExecDag& dag, DeviceId mine) {
-  const Dispatch all = Dispatcher(dag, true).run();
+  const Dispatch all = Dispatcher(dag, TransferEnds::both, true).run();
   constexpr std::uint32_t nobodys = ~std::uint32_t{0};
   Dispatch own;
   std::vector<std::int32_t> streams(all.streams.size(), -1);

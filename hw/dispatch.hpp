@@ -13,8 +13,12 @@
 
 namespace parsim::hw {
 
-/// An operation on one stream. A collective has one per member; a transfer one, or one at each of
-/// its devices where processes have a device each; everything else one.
+/// Which streams a transfer between devices is on: its sender's, or also one of its receiver, where
+/// libraries' messages are sent and received.
+enum class TransferEnds : std::uint8_t { sender, both };
+
+/// An operation on one stream. A collective has one per member, a transfer between devices one or
+/// two (TransferEnds), everything else one.
 struct StreamOp {
   OpId op;
   std::int32_t stream = -1;
@@ -22,10 +26,13 @@ struct StreamOp {
   bool recorded = false;                    ///< another stream waits for its end
 };
 
-/// A DAG's operations on streams. Issuing them in their order never blocks for ever: they wait for
-/// earlier ones only, and members of a collective meet in one order everywhere.
+/// A DAG's operations on streams. Issuing them in their order never blocks for ever: of those that
+/// have not ended the one with the least id can, because what it waits for, and what stands before
+/// it on any of its streams, has a smaller id. So members of an operation meet in one order
+/// everywhere, collectives and transfers alike.
 struct Dispatch {
-  /// The sending or computing queues that have work, in the order of their first operation.
+  /// The queues that have work, in the order of their first operation: computing, sending, and
+  /// receiving ones if transfers have both ends.
   std::vector<Queue> streams;
   std::vector<StreamOp> stream_ops;            ///< by operation, members in the group's order
   std::vector<std::uint32_t> first_stream_op;  ///< by operation, and one more for the end
@@ -42,9 +49,9 @@ struct Dispatch {
     return std::span(waits).subspan(stream_op.first_wait, stream_op.waits);
   }
 };
-[[nodiscard]] Dispatch dispatch(const ExecDag& dag);
-/// What a process does that has one device to itself: the operations on that device's streams. A
-/// transfer between devices has one at its sender and one at its receiver, which meet in it. Throws
+[[nodiscard]] Dispatch dispatch(const ExecDag& dag, TransferEnds ends = TransferEnds::sender);
+/// What a process does that has one device to itself: the operations on that device's streams, of
+/// transfers between devices its own end. Throws
 /// InputError if an operation comes after one that none of its devices takes part in: processes
 /// hear of each other by messages only.
 [[nodiscard]] Dispatch dispatch(const ExecDag& dag, DeviceId mine);

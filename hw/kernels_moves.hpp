@@ -63,6 +63,16 @@ template <class T>
   return extents.size() > 1 ? std::sqrt(6 / inputs) : weight_amplitude;
 }
 
+/// How a part is added to: whole gradients that nothing has added to yet are overwritten.
+template <class Engine>
+[[nodiscard]] Move adding(Engine& engine, const TensorSlice& to) {
+  if (engine.runs(to.key.device) && engine.overwrites(to.key, to.region)) {
+    engine.note_overwritten(to.key);
+    return Move::copy;
+  }
+  return engine.has_rivals(to.key) ? Move::atomic_add : Move::add;
+}
+
 template <class Engine>
 class OpKernels {
  public:
@@ -143,7 +153,7 @@ class OpKernels {
     const std::vector<TensorSlice> from = tensor_slices(dag_, op.device, op.from);
     for (std::size_t i = 0; i < to.size(); ++i) {
       add_copy(engine_, out[0], to[i], from.at(i), to[i].region,
-               op.kind == LocalKind::add ? adding(to[i]) : Move::copy);
+               op.kind == LocalKind::add ? adding(engine_, to[i]) : Move::copy);
     }
     return out;
   }
@@ -155,7 +165,8 @@ class OpKernels {
     const std::vector<TensorSlice> to = tensor_slices(dag_, op.to, op.target);
     for (std::size_t i = 0; i < to.size(); ++i) {
       if (from.at(i).key == to[i].key) continue;  // a worker and its server share one store
-      add_copy(engine_, out[0], to[i], from[i], to[i].region, op.add ? adding(to[i]) : Move::copy);
+      add_copy(engine_, out[0], to[i], from[i], to[i].region,
+               op.add ? adding(engine_, to[i]) : Move::copy);
     }
     return out;
   }
@@ -251,14 +262,6 @@ class OpKernels {
                  op.target.role == Role::gradient ? Move::add : Move::copy);
       }
     }
-  }
-
-  [[nodiscard]] Move adding(const TensorSlice& to) {
-    if (engine_.runs(to.key.device) && engine_.overwrites(to.key, to.region)) {
-      engine_.note_overwritten(to.key);
-      return Move::copy;
-    }
-    return engine_.has_rivals(to.key) ? Move::atomic_add : Move::add;
   }
 
   /// Elements [begin, end) of a region: the sum of all `from` goes to all `to`.

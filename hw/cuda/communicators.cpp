@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/errors.hpp"
+#include "core/op.hpp"
 #include "hw/cuda/check.hpp"
 #include "hw/processes.hpp"
 
@@ -21,11 +22,13 @@ CommunicatorKey all_ranks(const CudaDevices& devices) {
   return key;
 }
 
-/// One GPU's members of communicator_keys wait for others concurrently: their kernels must fit
-/// on it all at once, or they might wait for one that cannot start.
+/// One GPU's members of communicators wait for others concurrently, one on each stream of messages:
+/// their kernels must fit on it all at once, or they might wait for one that cannot start.
 void join_communicator(ncclComm** communicator, const LogicalDevice& device, int size,
                        const ncclUniqueId& id, int rank) {
-  constexpr int communicators_at_once = 8, most_blocks = 32;
+  // Every stream but the computing one sends and receives.
+  constexpr int communicators_at_once = 2 * (static_cast<int>(stream_count) - 1);
+  constexpr int most_blocks = 32;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.maxCTAs = std::clamp(device.multiprocessors / communicators_at_once, 1, most_blocks);
   nccl_check(ncclCommInitRankConfig(communicator, size, id, rank, &config),

@@ -68,6 +68,8 @@ int gpus_here() {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   // Registered while one process captures and another does not, buffers make NCCL wait for ever.
   ::setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  // Kernels of different communicators keep the order of their calls (messages.cuh).
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) throw HardwareError(no_gpu_reason(error));
@@ -125,21 +127,6 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
   }
   for (int gpu = 0; gpu < count; ++gpu) {
     devices_.push_back({gpu, attribute(cudaDevAttrMultiProcessorCount, gpu), nullptr});
-  }
-  for (const LogicalDevice& a : devices_) {
-    for (const LogicalDevice& b : devices_) {
-      if (a.gpu == b.gpu) continue;
-      int can = 0;
-      cuda_check(cudaDeviceCanAccessPeer(&can, a.gpu, b.gpu), "cudaDeviceCanAccessPeer");
-      if (can == 0) {
-        throw HardwareError(fmt::format("GPU {} cannot access the memory of GPU {}", a.gpu, b.gpu));
-      }
-      cuda_check(cudaSetDevice(a.gpu), "cudaSetDevice");
-      const cudaError_t enabled = cudaDeviceEnablePeerAccess(b.gpu, 0);
-      if (enabled != cudaErrorPeerAccessAlreadyEnabled) {
-        cuda_check(enabled, "cudaDeviceEnablePeerAccess");
-      }
-    }
   }
 }
 

@@ -163,7 +163,7 @@ class CudaEngine {
   CudaEngine& operator=(const CudaEngine&) = delete;
 
   [[nodiscard]] View<T> view(const StoreKey& key);
-  [[nodiscard]] View<T> view_of(const TensorSlice& slice);
+  [[nodiscard]] View<T> view_of(const TensorSlice& slice) { return view(slice.key); }
   [[nodiscard]] View<float> state(const StoreKey& key);
   [[nodiscard]] float* scratch(std::int64_t count) {
     return reinterpret_cast<float*>(buffer(static_cast<std::size_t>(count) * sizeof(float)));
@@ -178,7 +178,8 @@ class CudaEngine {
     return std::binary_search(received_.begin(), received_.end(), key);
   }
   [[nodiscard]] bool runs(DeviceId device) const { return devices_.runs(device); }
-  [[nodiscard]] bool is_apart() const { return devices_.mine().has_value(); }
+  /// Of other processes' devices NCCL has all that is needed (messages.cuh).
+  [[nodiscard]] bool is_apart() const { return false; }
   [[nodiscard]] float rate() const { return exact_ ? static_cast<float>(learning_rate) : 1e-6F; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
 
@@ -237,14 +238,6 @@ class CudaEngine {
   [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
   [[nodiscard]] std::optional<Action> multiply_each(const DenseRequest<T>& request);
   [[nodiscard]] std::optional<Action> attend(const AttentionRequest<T>& request);
-
-  /// Where a part of another process's tensor can be read, and what it looks like there.
-  struct Mirror {
-    TensorSlice slice;
-    View<T> view;
-  };
-  /// Views of these parts are of their mirrors until the next call.
-  void set_mirrors(std::vector<Mirror> mirrors) { mirrors_ = std::move(mirrors); }
 
   /// The device whose kernels are made next.
   void use(DeviceId device);
@@ -318,7 +311,6 @@ class CudaEngine {
   std::vector<StoreKey> overwritten_;  ///< by the operation whose kernels are made
   std::vector<PerDevice> per_device_;
   std::vector<StoreKey> received_;
-  std::vector<Mirror> mirrors_;
   DeviceId current_{0};
 };
 

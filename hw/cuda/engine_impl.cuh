@@ -54,16 +54,6 @@ View<T> CudaEngine<T>::view(const StoreKey& key) {
 }
 
 template <class T>
-View<T> CudaEngine<T>::view_of(const TensorSlice& slice) {
-  for (const Mirror& mirror : mirrors_) {
-    if (mirror.slice.key == slice.key && mirror.slice.region.contains(slice.region)) {
-      return mirror.view;
-    }
-  }
-  return view(slice.key);
-}
-
-template <class T>
 View<float> CudaEngine<T>::state(const StoreKey& key) {
   if (!stores_.all.contains(key)) return {};
   char* data = per_device_[key.device.index()].arena.get() + plan_.offset(key, op_);

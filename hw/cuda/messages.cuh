@@ -1,14 +1,25 @@
-// What a process sends and receives by NCCL in an operation, where each device has a process of its
-// own: remote_slices go straight from their tensor if they lie densely there, and arrive in
-// mirrors, which the operation's kernels read instead of the other device's tensors.
+// All messages between whole GPUs, of one process or of several: NCCL carries them. Parts of one
+// GPU have none, there kernels read the tensors of the other parts (hw/kernels_moves.hpp).
+//
+// Nothing waits for ever, for three reasons:
+// - Every stream has operations in the order of their ids, and they wait for smaller ids only. So
+// of
+//   all operations that have not ended the one with the least id stands first on all streams that
+//   it is on, at every device, sender and receiver alike, and what it waits for has ended.
+// - An operation's calls are one group, so a device sends and receives at once. Each group of
+// devices
+//   has a communicator for each stream, and a transfer's sender and receiver one of their own: what
+//   is under way in one communicator does not stand before what has a smaller id in another.
+// - What waits for others holds multiprocessors, but kernels of all streams' communicators fit on a
+//   GPU at once (communicators.cpp). NCCL also keeps the order of launches, which is that of ids,
+//   from 2.26 on (NCCL_LAUNCH_ORDER_IMPLICIT; NCCL's User Guide, "Using multiple NCCL communicators
+//   concurrently").
 #pragma once
-
-#include <nccl.h>
 
 #include <algorithm>
 
-#include "hw/cuda/engine.cuh"
-#include "hw/cuda/sums.cuh"
+#include "hw/cuda/communicators.hpp"
+#include "hw/cuda/message_calls.cuh"
 #include "hw/dispatch.hpp"
 #include "hw/remote_slices.hpp"
 
@@ -17,162 +28,106 @@ namespace parsim::hw {
 template <class T>
 class CudaMessages {
  public:
-  /// A buffer for the remote slices of each stream, which its operations share: an operation's
-  /// kernels are over before the stream's next one begins.
+  /// A buffer for each stream, which its operations share: an operation's kernels are over before
+  /// the stream's next one begins.
   CudaMessages(CudaEngine<T>& engine, const CudaDevices& devices, const ExecDag& dag,
-               const Dispatch& order, const CudaSums<T>& sums)
-      : engine_(engine), devices_(devices), dag_(dag), messages_(dag.size()) {
-    const DeviceId mine = *devices.mine();
-    devices_.make_current(devices_.all()[mine.index()]);
+               const Dispatch& order)
+      : engine_(engine), devices_(devices), dag_(dag), order_(order), messages_(dag.size()) {
+    if (devices.partitioned()) return;
     std::vector<std::size_t> sizes(order.streams.size());
-    for (const StreamOp& stream_op : order.stream_ops) {
-      if (sums.does(stream_op.op)) continue;
-      Message& message = messages_[stream_op.op.index()];
-      std::size_t used = 0;
-      for (const RemoteSlice& remote_slice : remote_slices(dag, stream_op.op)) {
-        if (remote_slice.to != mine && remote_slice.slice.key.device != mine) continue;
-        message.remote_slices.push_back({remote_slice, used, nullptr});
-        used += aligned(static_cast<std::size_t>(remote_slice.slice.region.volume()) * sizeof(T));
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      if (remote_slices(dag, OpId{i}).empty()) continue;
+      messages_[i].key = {static_cast<int>(dag.stream(OpId{i})), devices_of(dag, OpId{i})};
+      engine_.begin(OpId{i});
+      for (const StreamOp& stream_op : order.stream_ops_of(OpId{i})) {
+        std::size_t& size = sizes[static_cast<std::size_t>(stream_op.stream)];
+        size = std::max(size, part_of_stream_op(stream_op, nullptr).bytes);
       }
-      message.key = {static_cast<int>(dag.stream(stream_op.op)), devices_of(dag, stream_op.op)};
-      for (const DeviceId device : message.key.group) {
-        const bool silent = std::none_of(
-            message.remote_slices.begin(), message.remote_slices.end(), [&](const Sent& sent) {
-              return sent.remote_slice.to == device || sent.remote_slice.slice.key.device == device;
-            });
-        if (silent && device != mine) message.silent.push_back(device);
-      }
-      std::size_t& size = sizes[static_cast<std::size_t>(stream_op.stream)];
-      size = std::max(size, used);
     }
-    for (const std::size_t size : sizes) buffers_.emplace_back(size);
-    words_ = DeviceMemory(2 * alignment);
+    for (std::size_t stream = 0; stream < sizes.size(); ++stream) {
+      devices.make_current(devices.all()[order.streams[stream].device.index()]);
+      buffers_.emplace_back(sizes[stream]);
+    }
   }
 
-  /// Of all buffers.
-  [[nodiscard]] std::int64_t bytes() const {
-    std::size_t sum = words_.bytes();
-    for (const DeviceMemory& buffer : buffers_) sum += buffer.bytes();
+  /// Whether the operation is NCCL's.
+  [[nodiscard]] bool does(OpId op) const { return !messages_[op.index()].key.group.empty(); }
+
+  /// Who has to meet in operations, in the order in which they do.
+  [[nodiscard]] std::vector<CommunicatorKey> communicator_keys() const {
+    std::vector<CommunicatorKey> keys;
+    for (const Message& message : messages_) {
+      if (message.key.group.empty()) continue;
+      if (std::find(keys.begin(), keys.end(), message.key) == keys.end()) {
+        keys.push_back(message.key);
+      }
+    }
+    return keys;
+  }
+
+  /// Makes an operation's calls, after CudaEngine::begin() and before zeros() of it.
+  void prepare(OpId op) {
+    for (const StreamOp& stream_op : order_.stream_ops_of(op)) {
+      char* const buffer = buffers_[static_cast<std::size_t>(stream_op.stream)].get();
+      messages_[op.index()].parts.push_back(part_of_stream_op(stream_op, buffer));
+    }
+  }
+
+  /// Puts an operation on its streams. `context(stream)` makes the stream's device current.
+  template <class Context>
+  void run(OpId op, const Context& context) const {
+    const Message& message = messages_[op.index()];
+    const std::span<const StreamOp> stream_ops = order_.stream_ops_of(op);
+    const auto each = [&](std::vector<typename MessagePart<T>::Action> MessagePart<T>::*actions) {
+      for (std::size_t m = 0; m < stream_ops.size(); ++m) {
+        if ((message.parts[m].*actions).empty()) continue;
+        const CudaContext on = context(stream_ops[m].stream);
+        for (const auto& action : message.parts[m].*actions) action(on);
+      }
+    };
+    each(&MessagePart<T>::packs);
+    CallGroup calls;
+    for (std::size_t m = 0; m < stream_ops.size(); ++m) {
+      const DeviceId device = device_of(stream_ops[m]);
+      ncclComm_t communicator = devices_.communicators().of(message.key, device);
+      const cudaStream_t stream = context(stream_ops[m].stream).stream;
+      for (const MessageCall<T>& call : message.parts[m].calls) call.begin(communicator, stream);
+    }
+    calls.begin_calls();
+    each(&MessagePart<T>::unpacks);
+  }
+
+  /// Of a device's buffers.
+  [[nodiscard]] std::int64_t bytes(DeviceId device) const {
+    std::size_t sum = 0;
+    for (std::size_t stream = 0; stream < buffers_.size(); ++stream) {
+      if (order_.streams[stream].device == device) sum += buffers_[stream].bytes();
+    }
     return static_cast<std::int64_t>(sum);
   }
 
-  /// Before the operation's kernels are made: their views of other devices' tensors are mirrors.
-  void prepare(OpId op, const StreamOp& stream_op) {
-    std::vector<typename CudaEngine<T>::Mirror> mirrors;
-    for (Sent& sent : messages_[op.index()].remote_slices) {
-      const TensorSlice& slice = sent.remote_slice.slice;
-      T* buffer = reinterpret_cast<T*>(buffers_[static_cast<std::size_t>(stream_op.stream)].get() +
-                                       sent.at);
-      const View<T> dense = dense_view(buffer, slice.region, engine_.channels_last(slice.key));
-      sent.data = buffer;
-      if (sent.remote_slice.to == *devices_.mine()) {
-        // A copy that lies densely where it is to be arrives there: no kernel moves it again.
-        const std::optional<View<T>> end = destination(op, sent.remote_slice, dense);
-        if (end) sent.data = start_of(*end, slice.region);
-        mirrors.push_back({slice, end.value_or(dense)});
-        continue;
-      }
-      const View<T> tensor = engine_.view(slice.key);
-      if (lies_alike(slice.region, tensor, dense)) {
-        sent.data = start_of(tensor, slice.region);
-        continue;
-      }
-      messages_[op.index()].packs.push_back(
-          engine_.for_each(static_cast<std::uint32_t>(slice.region.volume()),
-                           Copy<T>{walk_over(slice.region, std::array{dense, tensor}), buffer,
-                                   start_of(tensor, slice.region), Move::copy}));
-    }
-    engine_.set_mirrors(std::move(mirrors));
-  }
-
-  /// Sends and receives them on the operation's stream.
-  void exchange(OpId op, const CudaContext& context) const {
-    constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
-    const Message& message = messages_[op.index()];
-    if (message.remote_slices.empty() && message.silent.empty()) return;
-    for (const auto& pack : message.packs) pack(context);
-    const DeviceId mine = *devices_.mine();
-    ncclComm_t communicator = devices_.communicators().of(message.key, mine);
-    const auto rank = [&](DeviceId device) {
-      const std::vector<DeviceId>& group = message.key.group;
-      return static_cast<int>(std::find(group.begin(), group.end(), device) - group.begin());
-    };
-    CallGroup calls;
-    for (const Sent& sent : message.remote_slices) {
-      const auto count = static_cast<std::size_t>(sent.remote_slice.slice.region.volume());
-      if (sent.remote_slice.to == mine) {
-        nccl_check(ncclRecv(sent.data, count, type, rank(sent.remote_slice.slice.key.device),
-                            communicator, context.stream),
-                   "ncclRecv");
-      } else {
-        nccl_check(ncclSend(sent.data, count, type, rank(sent.remote_slice.to), communicator,
-                            context.stream),
-                   "ncclSend");
-      }
-    }
-    // Who has nothing for each other says so: an operation ends when all have come to it.
-    for (const DeviceId device : message.silent) {
-      nccl_check(ncclSend(words_.get(), 1, type, rank(device), communicator, context.stream),
-                 "ncclSend");
-      nccl_check(
-          ncclRecv(words_.get() + alignment, 1, type, rank(device), communicator, context.stream),
-          "ncclRecv");
-    }
-    calls.begin_calls();
-  }
-
  private:
-  struct Sent {
-    RemoteSlice remote_slice;
-    std::size_t at = 0;  ///< in the stream's buffer
-    T* data = nullptr;   ///< where it is sent from, or arrives
-  };
   struct Message {
-    std::vector<Sent> remote_slices;
-    std::vector<typename CudaEngine<T>::Action> packs;
-    CommunicatorKey key;
-    std::vector<DeviceId> silent;  ///< members without a remote_slice from here or to here
+    CommunicatorKey key;                ///< without a group: not NCCL's
+    std::vector<MessagePart<T>> parts;  ///< by stream operation
   };
 
-  /// Where a transfer that only copies puts a remote_slice, if it lies there as it is sent.
-  [[nodiscard]] std::optional<View<T>> destination(OpId id, const RemoteSlice& remote_slice,
-                                                   const View<T>& dense) {
-    const Op op = dag_.op(id);
-    const auto* transfer = std::get_if<Transfer>(&op);
-    if (transfer == nullptr || transfer->add) return std::nullopt;
-    const std::vector<TensorSlice> from = tensor_slices(dag_, transfer->from, transfer->slice);
-    const std::vector<TensorSlice> to = tensor_slices(dag_, transfer->to, transfer->target);
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      // nvcc 13 loses == where it is implied.
-      const bool is_its =
-          from[i].key == remote_slice.slice.key &&
-          (to[i].region <=> remote_slice.slice.region) == std::strong_ordering::equal;
-      if (!is_its) continue;
-      const View<T> view = engine_.view(to[i].key);
-      if (lies_alike(to[i].region, view, dense)) return view;
-    }
-    return std::nullopt;
+  [[nodiscard]] DeviceId device_of(const StreamOp& stream_op) const {
+    return order_.streams[static_cast<std::size_t>(stream_op.stream)].device;
+  }
+  [[nodiscard]] MessagePart<T> part_of_stream_op(const StreamOp& stream_op, char* buffer) {
+    const std::vector<DeviceId>& group = messages_[stream_op.op.index()].key.group;
+    const auto me = std::find(group.begin(), group.end(), device_of(stream_op)) - group.begin();
+    return MessageMaker<T>(engine_, dag_, group, static_cast<std::size_t>(me), buffer)
+        .of(stream_op.op);
   }
 
   CudaEngine<T>& engine_;
   const CudaDevices& devices_;
   const ExecDag& dag_;
+  const Dispatch& order_;
   std::vector<Message> messages_;      ///< by operation
   std::vector<DeviceMemory> buffers_;  ///< by stream
-  DeviceMemory words_;
 };
-
-/// Whose processes have to meet in operations of the DAG, in the order in which they do.
-[[nodiscard]] inline std::vector<CommunicatorKey> communicator_keys_of(const ExecDag& dag) {
-  std::vector<CommunicatorKey> communicator_keys;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    CommunicatorKey key{static_cast<int>(dag.stream(OpId{i})), devices_of(dag, OpId{i})};
-    if (key.group.size() > 1 && std::find(communicator_keys.begin(), communicator_keys.end(),
-                                          key) == communicator_keys.end()) {
-      communicator_keys.push_back(std::move(key));
-    }
-  }
-  return communicator_keys;
-}
 
 }  // namespace parsim::hw

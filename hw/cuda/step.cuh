@@ -7,7 +7,6 @@
 #include "hw/cuda/engine.cuh"
 #include "hw/cuda/messages.cuh"
 #include "hw/cuda/streams.cuh"
-#include "hw/cuda/sums.cuh"
 #include "hw/dispatch.hpp"
 #include "hw/processes.hpp"
 
@@ -31,11 +30,10 @@ class CudaStep {
            const CudaStep* like = nullptr)
       : devices_(devices),
         dag_(dag),
-        order_(devices.mine() ? dispatch(dag, *devices.mine()) : dispatch(dag)),
+        order_(order_of(devices, dag)),
         engine_(dag, devices, order_, rules, exact, like == nullptr ? nullptr : &like->engine_),
-        sums_(engine_, devices, dag, order_),
+        messages_(engine_, devices, dag, order_),
         streams_(devices, order_, like == nullptr ? nullptr : &like->streams_) {
-    if (devices.mine()) messages_.emplace(engine_, devices, dag, order_, sums_);
     OpKernels<CudaEngine<T>> maker(engine_, dag);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const std::span<const StreamOp> stream_ops = order_.stream_ops_of(OpId{i});
@@ -45,8 +43,9 @@ class CudaStep {
       engine_.begin(OpId{i});
       // A kernel is made for, and its buffers lie on, the device of its first stream operation.
       engine_.use(streams_.device(stream_ops[0].stream));
-      if (!sums_.does(OpId{i})) {  // NCCL's
-        if (messages_) messages_->prepare(OpId{i}, stream_ops[0]);
+      if (messages_.does(OpId{i})) {
+        messages_.prepare(OpId{i});
+      } else {
         kernels_.back() = maker.of(OpId{i});
       }
       for (auto& [device, action] : engine_.zeros()) {
@@ -73,6 +72,7 @@ class CudaStep {
         starts_.emplace_back(sizeof(unsigned long long));
       }
     }
+    if (!devices_.mine()) connect();
     engine_.reset();
   }
   CudaStep(const CudaStep&) = delete;
@@ -86,26 +86,22 @@ class CudaStep {
     streams_.record(ends_of_stream_ops_[stream_op], order_.stream_ops[stream_op].stream);
   }
   void run(OpId op, std::span<const StreamOp> stream_ops) {
+    if (stream_ops.empty()) return;  // another process's
     mark(begins_, op, stream_ops);
     for (const auto& [member, action] : zeros_[op.index()]) {
       const std::int32_t stream = stream_ops[member].stream;
-      streams_.make_current(stream);
-      action(engine_.context(streams_.device(stream), streams_.handle(stream)));
+      action(context(stream));
     }
     const Seconds hold = holds_.empty() ? Seconds{} : holds_[op.index()];
     if (hold > Seconds{}) note_begin(stream_ops);
-    if (sums_.does(op)) {
-      sums_.run(op, streams_.handles());
-    } else if (messages_) {
-      if (!stream_ops.empty()) run_apart(op, stream_ops[0]);
+    if (messages_.does(op)) {
+      messages_.run(op, [this](std::int32_t stream) { return context(stream); });
     } else {
       const bool several = stream_ops.size() > 1;
       if (several) streams_.barrier(stream_ops);
       for (std::size_t m = 0; m < stream_ops.size(); ++m) {
-        streams_.make_current(stream_ops[m].stream);
-        const CudaContext context = engine_.context(streams_.device(stream_ops[m].stream),
-                                                    streams_.handle(stream_ops[m].stream));
-        for (const auto& action : kernels_[op.index()][m]) action(context);
+        const CudaContext on = context(stream_ops[m].stream);
+        for (const auto& action : kernels_[op.index()][m]) action(on);
       }
       if (several) streams_.barrier(stream_ops);
     }
@@ -113,10 +109,8 @@ class CudaStep {
     mark(ends_, op, stream_ops);
   }
 
-  /// Processes connect for the DAG's operations; all of them do, before one issues a step.
-  void connect() {
-    if (devices_.mine()) devices_.communicators().prepare(devices_, communicator_keys_of(dag_));
-  }
+  /// Devices connect for the DAG's operations; all processes do, before one issues a step.
+  void connect() { devices_.communicators().prepare(devices_, messages_.communicator_keys()); }
 
   /// A step by streams, in order.
   void issue_all() { issue(dag_, order_, *this); }
@@ -222,9 +216,10 @@ class CudaStep {
   [[nodiscard]] std::vector<std::int64_t> device_bytes() const {
     std::vector<std::int64_t> all;
     for (std::size_t d = 0; d < static_cast<std::size_t>(engine_.stores().devices); ++d) {
-      all.push_back(devices_.runs(DeviceId{d}) ? engine_.bytes(DeviceId{d}).value : 0);
+      const DeviceId device{d};
+      all.push_back(devices_.runs(device) ? engine_.bytes(device).value + messages_.bytes(device)
+                                          : 0);
     }
-    if (messages_) all[devices_.mine()->index()] += messages_->bytes();
     return all;
   }
   [[nodiscard]] const Dispatch& order() const { return order_; }
@@ -309,7 +304,7 @@ class CudaStep {
   [[nodiscard]] const DeviceMemory& start_of(const StreamOp& stream_op) const {
     return starts_[static_cast<std::size_t>(stream_op.stream)];
   }
-  /// A throttled message begins when all its members have come.
+  /// A throttled message begins when all its members have come, and ends for all at once.
   void note_begin(std::span<const StreamOp> stream_ops) {
     if (stream_ops.size() > 1) streams_.barrier(stream_ops);
     for (const StreamOp& stream_op : stream_ops) note_start(stream_op.stream, start_of(stream_op));
@@ -317,26 +312,27 @@ class CudaStep {
   void hold_back(std::span<const StreamOp> stream_ops, Seconds hold) {
     for (const StreamOp& stream_op : stream_ops)
       hold_since(start_of(stream_op), stream_op.stream, hold);
+    if (stream_ops.size() > 1) streams_.barrier(stream_ops);
   }
 
-  /// What this process's device does in it: messages, then its own kernels.
-  void run_apart(OpId op, const StreamOp& stream_op) {
-    streams_.make_current(stream_op.stream);
-    const CudaContext context =
-        engine_.context(streams_.device(stream_op.stream), streams_.handle(stream_op.stream));
-    messages_->exchange(op, context);
-    for (const auto& member : kernels_[op.index()]) {
-      for (const auto& action : member) action(context);
-    }
+  /// Whole GPUs send and receive; a part of one is its sender's and writes to the other part
+  /// itself.
+  static Dispatch order_of(const CudaDevices& devices, const ExecDag& dag) {
+    if (devices.mine()) return dispatch(dag, *devices.mine());
+    return dispatch(dag, devices.partitioned() ? TransferEnds::sender : TransferEnds::both);
+  }
+  /// The stream's, whose device is current from now on.
+  CudaContext context(std::int32_t stream) const {
+    streams_.make_current(stream);
+    return engine_.context(streams_.device(stream), streams_.handle(stream));
   }
 
   const CudaDevices& devices_;
   const ExecDag& dag_;
   Dispatch order_;
   CudaEngine<T> engine_;
-  CudaSums<T> sums_;
+  CudaMessages<T> messages_;
   CudaStreams streams_;
-  std::optional<CudaMessages<T>> messages_;  ///< if each device has a process of its own
   std::vector<Kernels<CudaEngine<T>>> kernels_;
   /// By operation: what begins as zero, and by which of its stream operations.
   std::vector<std::vector<std::pair<std::size_t, typename CudaEngine<T>::Action>>> zeros_;

@@ -1,9 +1,13 @@
 // The CUDA engine on emulated GPUs: what it puts on streams, in which order, and what comes out.
 #include <doctest/doctest.h>
 
+#include <set>
+#include <string>
+
 #include "hw/calibrate.hpp"
 #include "hw/cuda_executor.hpp"
 #include "hw/memory_plan.hpp"
+#include "hw/remote_slices.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
@@ -32,6 +36,15 @@ class Emulated {
   Emulated& operator=(const Emulated&) = delete;
 };
 
+/// How often devices take part in an operation of others, too.
+std::int64_t meetings(const ExecDag& dag) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (!hw::remote_slices(dag, OpId{i}).empty()) sum += std::ssize(hw::devices_of(dag, OpId{i}));
+  }
+  return sum;
+}
+
 }  // namespace
 
 TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of one GPU") {
@@ -45,12 +58,15 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
                         with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
+    emulated::nccl_calls().clear();
     CHECK(hw::CudaExecutor({32, 16, 16, 8}).check(dag) == "");
+    CHECK(emulated::nccl_calls().empty());
   }
 }
 
-TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs with NCCL") {
+TEST_CASE("cuda: any valid plan computes the host's numbers on several GPUs, NCCL carries all") {
   const std::vector<Network> networks = runnable_networks();
+  std::set<std::string> functions;
   for (std::uint64_t seed = 100; seed < 130; ++seed) {
     const Network& network = networks[seed % networks.size()];
     const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
@@ -60,8 +76,15 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
                         with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
+    emulated::nccl_calls().clear();
     CHECK(hw::CudaExecutor({}).check(dag) == "");
+    // A step in memory of its own and one that reuses memory.
+    CHECK(emulated::nccl_calls()["group"] == 2 * meetings(dag));
+    for (const auto& [name, calls] : emulated::nccl_calls()) functions.insert(name);
   }
+  CHECK(functions == std::set<std::string>{"group", "ncclAllGather", "ncclAllReduce",
+                                           "ncclBroadcast", "ncclRecv", "ncclReduce",
+                                           "ncclReduceScatter", "ncclSend"});
 }
 
 TEST_CASE("cuda: replicas that split states in groups compute the host's numbers") {

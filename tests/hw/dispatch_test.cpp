@@ -139,6 +139,7 @@ TEST_CASE("dispatch: waits and streams cover every edge and every queue of rando
     const hw::Dispatch order = hw::dispatch(dag);
     CAPTURE(seed);
     CHECK(uncovered(dag, {order}) == "");
+    if (seed < 4) CHECK(uncovered(dag, {hw::dispatch(dag, hw::TransferEnds::both)}) == "");
     // Without its events the order would not be covered, so the check can fail.
     hw::Dispatch bare = order;
     for (hw::StreamOp& stream_op : bare.stream_ops) stream_op.waits = 0;
@@ -196,6 +197,32 @@ TEST_CASE("dispatch: collectives meet in one order on all streams that share two
       CHECK(std::is_sorted(ops.begin(), ops.end()));
     }
   }
+}
+
+TEST_CASE("dispatch: with both ends, the least operation stands first wherever it is awaited") {
+  int both = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const ExecDag dag = random_dag(seed);
+    const hw::Dispatch order = hw::dispatch(dag, hw::TransferEnds::both);
+    std::map<std::int32_t, OpId> last;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const auto stream_ops = order.stream_ops_of(OpId{i});
+      // Every device that takes part waits on a stream of its own.
+      std::vector<DeviceId> devices;
+      for (const hw::StreamOp& stream_op : stream_ops) {
+        devices.push_back(order.streams[static_cast<std::size_t>(stream_op.stream)].device);
+        const auto before = last.find(stream_op.stream);
+        if (before != last.end()) CHECK(before->second < stream_op.op);
+        last.insert_or_assign(stream_op.stream, stream_op.op);
+        for (const std::uint32_t wait : order.waits_of(stream_op)) {
+          CHECK(order.stream_ops[wait].op < stream_op.op);
+        }
+      }
+      CHECK(devices == hw::devices_of(dag, OpId{i}));
+      both += dag.kind(OpId{i}) == OpKind::transfer && devices.size() == 2 ? 1 : 0;
+    }
+  }
+  CHECK(both > 100);
 }
 
 }  // namespace parsim::testing

@@ -20,6 +20,10 @@ TEST_CASE("emulated GPU: calls that a GPU refuses are refused") {
   CHECK(emulated::refusals() == "");
 }
 
+TEST_CASE("emulated GPU: ranks of NCCL wait for each other, and hold multiprocessors meanwhile") {
+  CHECK(emulated::late_ranks() == "");
+}
+
 TEST_CASE("emulated GPU: threads of a block wait for each other") {
   CHECK(emulated::reversed({1, 2, 3, 4}) == std::vector<int>{4, 3, 2, 1});
 }

@@ -59,6 +59,15 @@ Settings& settings() {
 
 int current_device() { return device_now; }
 
+int device_of(const void* data) {
+  const auto after = blocks.upper_bound(const_cast<void*>(data));
+  if (after == blocks.begin()) return -1;
+  const auto& [begin, block] = *std::prev(after);
+  const auto offset =
+      static_cast<std::size_t>(static_cast<const char*>(data) - static_cast<const char*>(begin));
+  return offset < block.bytes ? block.device : -1;
+}
+
 cudaError_t failed(cudaError_t error) { return last_error = error; }
 
 Nanoseconds kernel_time(double operations, int on_multiprocessors) {
@@ -242,14 +251,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->multiProcessorCount = multiprocessors;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  *can = device != peer ? 1 : 0;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  return flags == 0 && peer != device_now ? cudaSuccess : failed(cudaErrorInvalidDevice);
-}
-
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   constexpr std::size_t alignment = 256;
   *data = nullptr;

@@ -46,6 +46,8 @@ struct Capture {
 inline constexpr int multiprocessors = 132, granularity = 8;
 
 [[nodiscard]] int current_device();
+/// Whose memory this is; -1: no GPU's.
+[[nodiscard]] int device_of(const void* data);
 /// The legacy stream of the current device for null.
 [[nodiscard]] CUstream_st* stream_of(cudaStream_t stream);
 /// Puts work on a stream, or into the graph that the stream captures. `outside`: other processes
@@ -53,6 +55,8 @@ inline constexpr int multiprocessors = 132, granularity = 8;
 cudaError_t put(cudaStream_t stream, Work work, bool outside = false);
 /// Remembers an error for cudaGetLastError.
 cudaError_t failed(cudaError_t error);
+/// Called by work that has begun, or let other work begin, and has not ended.
+void note_progress();
 /// Does what can be done until the item is; without one, until nothing can begin at present.
 void work_until(const Item* item);
 /// The stream whose partition a graph's work runs in, if not in its own.

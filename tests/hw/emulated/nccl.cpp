@@ -1,5 +1,8 @@
-// NCCL on the emulated GPUs. What a rank tells another lies in a file of a folder that their unique
-// id names, so that one process with several GPUs and several processes work alike.
+// NCCL on the emulated GPUs. As on true ones ranks wait for each other, senders for receivers, too;
+// what is under way in a communicator goes one after another; what has begun keeps multiprocessors.
+// Calls of a communicator that do not match end the program. What a rank tells another is a letter:
+// in a file of a folder that their unique id names if some rank is another process's, else in
+// memory.
 #include <cuda_bf16.h>
 #include <nccl.h>
 #include <unistd.h>
@@ -12,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,12 +23,15 @@
 
 #include "tests/hw/emulated/machine.hpp"
 
+/// Two ranks' letters are numbered by what they are for.
+enum class Channel { collective, data, receipt };
+
 struct ncclComm {
   std::string folder;
-  int rank = 0, size = 1, device = 0;
+  int rank = 0, size = 1, device = 0, blocks = 0;
   bool outside = false;  ///< has ranks in other processes
-  bool aborted = false;
-  std::vector<std::uint64_t> sent, received;  ///< how many messages, by rank
+  bool aborted = false, busy = false;
+  std::map<std::pair<Channel, int>, std::uint64_t> sent, received;  ///< how many letters, by rank
 };
 
 namespace emulated {
@@ -34,14 +41,30 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Call {
-  const void* from = nullptr;  ///< null: only receives
-  void* to = nullptr;          ///< null: only sends
+  const char* function;
+  const void* from = nullptr;
+  void* to = nullptr;
   std::size_t count = 0;
   ncclDataType_t type = ncclFloat32;
-  int peer = -1;  ///< -1: an all-reduce
+  int peer = -1;  ///< or root
   ncclRedOp_t operation = ncclSum;
 
   [[nodiscard]] std::size_t bytes() const { return count * (type == ncclFloat32 ? 4 : 2); }
+  [[nodiscard]] bool is(const char* name) const { return function == std::string(name); }
+  [[nodiscard]] bool sends() const { return is("ncclSend"); }
+  [[nodiscard]] bool receives() const { return is("ncclRecv"); }
+  [[nodiscard]] bool reads(int rank) const {
+    return !receives() && (!is("ncclBroadcast") || rank == peer);
+  }
+  [[nodiscard]] bool writes(int rank) const {
+    return !sends() && (!is("ncclReduce") || rank == peer);
+  }
+  /// What ranks have to agree on.
+  [[nodiscard]] std::string terms() const {
+    const bool pair = sends() || receives();
+    return (pair ? "pair" : function + (" " + std::to_string(peer))) + " " + std::to_string(count) +
+           " " + std::to_string(type) + " " + std::to_string(operation);
+  }
 };
 /// What one group puts on one stream of one communicator.
 struct Batch {
@@ -51,6 +74,16 @@ struct Batch {
 };
 std::vector<Batch> group;
 int depth = 0;
+
+/// Of each GPU: multiprocessors of kernels that wait for other ranks.
+std::map<int, int> held_blocks;
+/// Letters within the process, by name.
+std::map<std::string, std::string> letters;
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "emulated NCCL: %s\n", why.c_str());
+  std::abort();
+}
 
 std::string new_folder() {
   std::string name = (fs::temp_directory_path() / "emulated-nccl-XXXXXX").string();
@@ -68,15 +101,18 @@ std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string letter(const ncclComm& c, int from, int to, std::uint64_t number) {
+std::string letter(const ncclComm& c, Channel channel, int from, int to, std::uint64_t number) {
   return c.folder + "/" + std::to_string(from) + "-" + std::to_string(to) + "-" +
-         std::to_string(number);
+         std::to_string(static_cast<int>(channel)) + "-" + std::to_string(number);
 }
-
-void send(ncclComm& c, int peer, Nanoseconds start, const void* data, std::size_t bytes) {
-  std::string text(reinterpret_cast<const char*>(&start), sizeof start);
-  text.append(static_cast<const char*>(data), bytes);
-  mailbox(letter(c, c.rank, peer, c.sent[static_cast<std::size_t>(peer)]++), text);
+bool has_come(const ncclComm& c, const std::string& name) {
+  return c.outside ? fs::exists(name) : letters.contains(name);
+}
+std::string taken(const ncclComm& c, const std::string& name) {
+  if (!c.outside) return std::move(letters.extract(name).mapped());
+  std::string text = content(name);
+  fs::remove(name);
+  return text;
 }
 
 /// A batch under way: its messages are sent once, then what is expected is looked for.
@@ -87,53 +123,91 @@ class Exchange {
 
   std::optional<Nanoseconds> go_on(Nanoseconds start) {
     if (c_.aborted) return start;
-    if (!begun_) begin(start);
-    for (const std::string& path : expected_) {
-      if (!fs::exists(path)) return std::nullopt;
+    if (!begun_ && !begin(start)) return std::nullopt;
+    for (const std::string& name : expected_) {
+      if (!has_come(c_, name)) return std::nullopt;
     }
-    begun_ = false;
+    begun_ = c_.busy = false;
+    held_blocks[c_.device] -= c_.blocks;
     return finish(start);
   }
 
  private:
-  void begin(Nanoseconds start) {
-    begun_ = true;
+  bool begin(Nanoseconds start) {
+    if (c_.busy || held_blocks[c_.device] + c_.blocks > multiprocessors) return false;
+    begun_ = c_.busy = true;
+    held_blocks[c_.device] += c_.blocks;
+    note_progress();
     expected_.clear();
+    ++nccl_calls()["group"];
     for (const Call& call : calls_) {
+      ++nccl_calls()[call.function];
       for (int peer = 0; peer < c_.size; ++peer) {
-        if (peer == c_.rank || (call.peer >= 0 && call.peer != peer)) continue;
-        if (call.from != nullptr) send(c_, peer, start, call.from, call.bytes());
-        if (call.to == nullptr) continue;
-        expected_.push_back(
-            letter(c_, peer, c_.rank, c_.received[static_cast<std::size_t>(peer)]++));
+        const bool pair = call.sends() || call.receives();
+        if (peer == c_.rank || (pair && call.peer != peer)) continue;
+        const Channel out = !pair          ? Channel::collective
+                            : call.sends() ? Channel::data
+                                           : Channel::receipt;
+        const Channel in = !pair          ? Channel::collective
+                           : call.sends() ? Channel::receipt
+                                          : Channel::data;
+        send(call, out, peer, start);
+        expected_.push_back(letter(c_, in, peer, c_.rank, c_.received[{in, peer}]++));
       }
+    }
+    return true;
+  }
+
+  void send(const Call& call, Channel channel, int peer, Nanoseconds start) {
+    std::string text(reinterpret_cast<const char*>(&start), sizeof start);
+    text += call.terms() + '\n';
+    const auto* data = static_cast<const char*>(call.from);
+    if (call.is("ncclReduceScatter")) data += static_cast<std::size_t>(peer) * call.bytes();
+    if (call.reads(c_.rank)) text.append(data, call.bytes());
+    const std::string name = letter(c_, channel, c_.rank, peer, c_.sent[{channel, peer}]++);
+    if (c_.outside) {
+      mailbox(name, text);
+    } else {
+      letters.emplace(name, std::move(text));
     }
   }
 
   Nanoseconds finish(Nanoseconds start) {
     std::size_t next = 0;
     std::size_t moved = 0;
-    // The members' numbers of a call, in the order of ranks.
     for (const Call& call : calls_) {
-      if (call.to == nullptr) continue;
+      // The ranks' numbers, in their order; nothing of who sends none.
       std::vector<std::string> parts;
+      const bool pair = call.sends() || call.receives();
       for (int peer = 0; peer < c_.size; ++peer) {
-        if (peer == c_.rank && call.peer < 0) {
-          parts.emplace_back(static_cast<const char*>(call.from), call.bytes());
+        if (peer == c_.rank && !pair) {
+          const auto* own = static_cast<const char*>(call.from);
+          if (call.is("ncclReduceScatter")) own += static_cast<std::size_t>(peer) * call.bytes();
+          parts.emplace_back(own, call.reads(peer) ? call.bytes() : 0);
         }
-        if (peer == c_.rank || (call.peer >= 0 && call.peer != peer)) continue;
-        const std::string text = content(expected_[next]);
-        fs::remove(expected_[next++]);
+        if (peer == c_.rank || (pair && call.peer != peer)) continue;
+        const std::string text = taken(c_, expected_[next++]);
         Nanoseconds other = 0;
         std::memcpy(&other, text.data(), sizeof other);
         start = std::max(start, other);
-        parts.push_back(text.substr(sizeof other));
-        if (parts.back().size() != call.bytes()) {
-          std::fprintf(stderr, "emulated NCCL: ranks have messages of different sizes\n");
-          std::abort();
+        const std::size_t end = text.find('\n', sizeof other);
+        const std::string terms = text.substr(sizeof other, end - sizeof other);
+        if (terms != call.terms()) {
+          give_up("ranks " + std::to_string(c_.rank) + " and " + std::to_string(peer) + " call " +
+                  call.terms() + " and " + terms);
         }
+        parts.push_back(text.substr(end + 1));
       }
       moved += call.bytes();
+      if (!call.writes(c_.rank) || !settings().numbers) continue;
+      if (call.is("ncclAllGather")) {
+        for (std::size_t r = 0; r < parts.size(); ++r) {
+          std::memcpy(static_cast<char*>(call.to) + r * call.bytes(), parts[r].data(),
+                      call.bytes());
+        }
+        continue;
+      }
+      std::erase_if(parts, [&](const std::string& part) { return part.size() != call.bytes(); });
       if (call.type == ncclFloat32) {
         reduce<float>(call, parts);
       } else {
@@ -146,7 +220,7 @@ class Exchange {
   template <class T>
   static void reduce(const Call& call, const std::vector<std::string>& parts) {
     auto* to = static_cast<T*>(call.to);
-    for (std::size_t i = 0; i < (settings().numbers ? call.count : 0); ++i) {
+    for (std::size_t i = 0; i < call.count; ++i) {
       float result = 0;
       for (std::size_t p = 0; p < parts.size(); ++p) {
         T value;
@@ -218,9 +292,12 @@ ncclResult_t flush() {
 }
 
 ncclResult_t call(const Call& what, ncclComm* communicator, cudaStream_t stream) {
-  if (what.peer >= communicator->size || what.peer == communicator->rank) {
-    return ncclInvalidArgument;
-  }
+  const ncclComm& c = *communicator;
+  const bool to_itself = (what.sends() || what.receives()) && what.peer == c.rank;
+  if (what.peer >= c.size || to_itself) return ncclInvalidArgument;
+  // Of the rank's own GPU; kernels of others reach it by themselves.
+  if (what.reads(c.rank) && device_of(what.from) != c.device) return ncclInvalidArgument;
+  if (what.writes(c.rank) && device_of(what.to) != c.device) return ncclInvalidArgument;
   auto batch = std::find_if(group.begin(), group.end(), [&](const Batch& one) {
     return one.communicator == communicator && one.stream == stream;
   });
@@ -229,19 +306,16 @@ ncclResult_t call(const Call& what, ncclComm* communicator, cudaStream_t stream)
   return depth > 0 ? ncclSuccess : flush();
 }
 
-ncclComm* make(const std::string& folder, int rank, int size, bool outside) {
-  const auto ranks = static_cast<std::size_t>(size);
-  return new ncclComm{folder,
-                      rank,
-                      size,
-                      current_device(),
-                      outside,
-                      false,
-                      std::vector<std::uint64_t>(ranks),
-                      std::vector<std::uint64_t>(ranks)};
+ncclComm* make(const std::string& folder, int rank, int size, int blocks, bool outside) {
+  return new ncclComm{folder, rank, size, current_device(), blocks, outside, false, false, {}, {}};
 }
 
 }  // namespace
+
+std::map<std::string, std::int64_t>& nccl_calls() {
+  static std::map<std::string, std::int64_t> calls;
+  return calls;
+}
 
 }  // namespace emulated
 
@@ -269,7 +343,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* de
   const int before = current_device();
   for (int rank = 0; rank < count; ++rank) {
     if (cudaSetDevice(devices[rank]) != cudaSuccess) return ncclUnhandledCudaError;
-    communicators[rank] = make(folder, rank, count, false);
+    communicators[rank] = make(folder, rank, count, 1, false);
   }
   static_cast<void>(cudaSetDevice(before));
   return ncclSuccess;
@@ -277,7 +351,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* de
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int count, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config->maxCTAs < 1 || rank < 0 || rank >= count) return ncclInvalidArgument;
-  *communicator = make(id.internal, rank, count, true);
+  *communicator = make(id.internal, rank, count, config->maxCTAs, true);
   const char* host = std::getenv("NCCL_HOSTID");
   mailbox(greeting(**communicator, rank),
           (host == nullptr ? "" : host) + std::to_string(current_device()));
@@ -313,14 +387,32 @@ ncclResult_t ncclGroupEnd() {
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t operation, ncclComm_t communicator, cudaStream_t stream) {
-  return call({from, to, count, type, -1, operation}, communicator, stream);
+  return call({"ncclAllReduce", from, to, count, type, -1, operation}, communicator, stream);
+}
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t operation, int root, ncclComm_t communicator,
+                        cudaStream_t stream) {
+  return call({"ncclReduce", from, to, count, type, root, operation}, communicator, stream);
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t communicator, cudaStream_t stream) {
+  return call({"ncclBroadcast", from, to, count, type, root}, communicator, stream);
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t communicator,
+                               cudaStream_t stream) {
+  return call({"ncclReduceScatter", from, to, count, type, -1, operation}, communicator, stream);
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  return call({"ncclAllGather", from, to, count, type}, communicator, stream);
 }
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t communicator, cudaStream_t stream) {
-  return call({from, nullptr, count, type, peer}, communicator, stream);
+  return call({"ncclSend", from, nullptr, count, type, peer}, communicator, stream);
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t communicator, cudaStream_t stream) {
-  return call({nullptr, to, count, type, peer}, communicator, stream);
+  return call({"ncclRecv", nullptr, to, count, type, peer}, communicator, stream);
 }
 }

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include "tests/hw/emulated/settings.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 namespace emulated {
 
@@ -116,6 +116,59 @@ std::string refusals() {
   ncclComm_t communicators[2] = {};
   const int same[] = {0, 0};
   expect(wrong, "two ranks on a GPU", ncclCommInitAll(communicators, 2, same), ncclInvalidUsage);
+  settings() = {};
+  return wrong;
+}
+
+std::string late_ranks() {
+  settings() = {.gpus = 2};
+  std::string wrong;
+  ncclComm_t communicators[2][2] = {};  // each takes all multiprocessors of the sender
+  cudaStream_t streams[2][2] = {};      // by communicator, by rank
+  void* memory[2] = {};
+  for (int c = 0; c < 2; ++c) {
+    ncclUniqueId id{};
+    static_cast<void>(ncclGetUniqueId(&id));
+    static_cast<void>(ncclGroupStart());
+    for (int rank = 0; rank < 2; ++rank) {
+      static_cast<void>(cudaSetDevice(rank));
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.maxCTAs = rank == 0 ? multiprocessors : 1;
+      static_cast<void>(ncclCommInitRankConfig(&communicators[c][rank], 2, id, rank, &config));
+      static_cast<void>(cudaStreamCreateWithFlags(&streams[c][rank], cudaStreamNonBlocking));
+      if (c == 0) static_cast<void>(cudaMalloc(&memory[rank], sizeof(float)));
+    }
+    static_cast<void>(ncclGroupEnd());
+  }
+  const auto send = [&](int c) {
+    return ncclSend(memory[0], 1, ncclFloat32, 1, communicators[c][0], streams[c][0]);
+  };
+  const auto receive = [&](int c) {
+    return ncclRecv(memory[1], 1, ncclFloat32, 0, communicators[c][1], streams[c][1]);
+  };
+  expect(wrong, "a message from another GPU's memory",
+         ncclSend(memory[1], 1, ncclFloat32, 1, communicators[0][0], streams[0][0]),
+         ncclInvalidArgument);
+  static_cast<void>(send(0));
+  expect(wrong, "a sender without its receiver", cudaStreamQuery(streams[0][0]), cudaErrorNotReady);
+  static_cast<void>(send(1));
+  static_cast<void>(receive(1));
+  expect(wrong, "a sender without multiprocessors", cudaStreamQuery(streams[1][1]),
+         cudaErrorNotReady);
+  static_cast<void>(receive(0));
+  for (const auto& both : streams) {
+    for (cudaStream_t stream : both) {
+      expect(wrong, "a message between two", cudaStreamSynchronize(stream), cudaSuccess);
+    }
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    static_cast<void>(cudaFree(memory[rank]));
+    for (int c = 0; c < 2; ++c) {
+      static_cast<void>(cudaStreamDestroy(streams[c][rank]));
+      static_cast<void>(ncclCommDestroy(communicators[c][rank]));
+    }
+  }
+  static_cast<void>(cudaSetDevice(0));
   settings() = {};
   return wrong;
 }

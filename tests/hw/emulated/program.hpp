@@ -11,6 +11,8 @@ namespace emulated {
 [[nodiscard]] int order_of_two(unsigned seed, bool waits);
 /// The first call that was answered otherwise than by CUDA or NCCL, or "".
 [[nodiscard]] std::string refusals();
+/// The first thing that ranks of NCCL do otherwise than true ones when some come late, or "".
+[[nodiscard]] std::string late_ranks();
 /// Through shared memory, a thread for each.
 [[nodiscard]] std::vector<int> reversed(std::vector<int> numbers);
 

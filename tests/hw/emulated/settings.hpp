@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
 
 namespace emulated {
 
@@ -25,6 +28,10 @@ struct Settings {
   Graphs graphs = Graphs::keep;  ///< PARSIM_EMULATED_PARTITIONS: their number
 };
 [[nodiscard]] Settings& settings();
+
+/// Calls of NCCL's functions that streams have done, by name: one for each rank; and "group": how
+/// often a rank did what a group of calls gives it.
+[[nodiscard]] std::map<std::string, std::int64_t>& nccl_calls();
 /// The order of work begins anew, as the seed has it.
 void restart();
 

@@ -17,6 +17,7 @@ namespace {
 
 Nanoseconds host_now = 0;
 const CUstream_st* moved_to = nullptr;
+bool progress = false;
 std::vector<ItemPtr> ready, waiting;
 std::vector<CUstream_st*> streams;
 std::map<int, std::unique_ptr<CUstream_st>> legacy;
@@ -126,10 +127,11 @@ bool step() {
   }
   if (end_sharing(std::numeric_limits<Nanoseconds>::infinity())) return true;
   const std::size_t before = waiting.size();
+  progress = false;
   for (const ItemPtr& item : std::exchange(waiting, {})) {
     if (!attempt(item)) waiting.push_back(item);
   }
-  return waiting.size() != before;
+  return progress || waiting.size() != before;
 }
 
 ItemPtr make(Work work, bool outside, const std::vector<ItemPtr>& after) {
@@ -179,6 +181,7 @@ void merge(std::vector<std::size_t>& heads, const std::vector<std::size_t>& othe
 
 const CUstream_st* graph_moved_to() { return moved_to; }
 void want_memory(MemoryWant want) { wanted = want; }
+void note_progress() { progress = true; }
 
 void restart() { order().seed(settings().seed); }
 
