@@ -53,8 +53,9 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
         fmt::format("bf16 on {}, whose compute capability is {}", model.name, model.architecture),
         "accepted there: fp32; bf16 and tf32 from compute capability 8.0");
   }
-  const MemoryPlan plan =
-      plan_memory(dag, dispatch(dag), held, element_bytes(storage_of(dag.precision)), 1, {});
+  const bool reuse = machine.backend != "cpu";  // whose tensors have places of their own
+  const MemoryPlan plan = plan_memory(dag, dispatch(dag), held,
+                                      element_bytes(storage_of(dag.precision)), 1, {reuse, !reuse});
   for (std::size_t d = 0; d < plan.devices.size(); ++d) {
     const Bytes needed{static_cast<std::int64_t>(plan.devices[d].total)};
     const Bytes capacity = machine.cluster.devices[d].memory;

@@ -65,8 +65,8 @@ void throttle_links(Machine& machine, const LinkThrottle& link);
 class Processes;
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
-/// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has
-/// no arithmetic for it.
+/// memory than a device has (tensors share it, but on the CPU backend), InputError for layers that
+/// cannot run and for bf16 on a GPU that has no arithmetic for it.
 void check_fits(const ExecDag& dag, const Machine& machine);
 
 /// Statistics of step times, and the spans of the median step with events. Nothing without such

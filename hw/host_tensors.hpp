@@ -54,6 +54,8 @@ class HostTensors {
     scratch_.push_back(std::make_unique<T[]>(static_cast<std::size_t>(count)));
     return scratch_.back().get();
   }
+  /// Every tensor keeps its place.
+  [[nodiscard]] bool gives_back(const StoreKey&) const { return false; }
   [[nodiscard]] bool is_apart() const { return mine_.has_value(); }
   [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
   /// Recorded for take_rivalry().

@@ -12,6 +12,7 @@
 //     overwrites(key, region) -> bool the operation may overwrite the region where it would add,
 //                                     because it is the first that uses the store, and covers it
 //     note_overwritten(key)           it does
+//     gives_back(key) -> bool         the operation drops the store, whose bytes may be another's
 //     has_rivals(key) -> bool         a weight gradient that two operations may add to at once
 //     for_each(n, body) -> Action     body(i) for every i < n
 //     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then

@@ -141,9 +141,9 @@ class OpKernels {
     Kernels<Engine> out(1);
     if (!engine_.runs(op.device)) return out;
     const std::vector<TensorSlice> to = tensor_slices(dag_, op.device, op.to);
-    if (op.kind == LocalKind::drop) {  // stores are never given back
+    if (op.kind == LocalKind::drop) {
       for (const TensorSlice& slice : to) {
-        if (slice.region.empty()) continue;
+        if (slice.region.empty() || engine_.gives_back(slice.key)) continue;
         const std::array<View<T>, 1> views{engine_.view(slice.key)};
         add_each(engine_, out[0], slice.region.volume(),
                  Zero<T>{walk_over(slice.region, views), start_of(views[0], slice.region)});

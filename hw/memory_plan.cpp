@@ -55,6 +55,7 @@ struct Life {
   std::vector<std::uint32_t> uses;  ///< stream operations, ascending
   bool ordered = true;              ///< the first one comes before all others
   bool once = true;                 ///< the first operation uses it in one way only
+  std::optional<std::pair<OpId, std::uint32_t>> dropped;  ///< where its last use is over
 };
 
 class Planner {
@@ -96,8 +97,9 @@ class Planner {
     }
     for (const Life& life : lives_) {
       if (!life.uses.empty() && life.ordered && life.once) {
-        out.first_use.emplace(life.key, life.first);
+        out.first_uses.emplace(life.key, life.first);
       }
+      if (life.dropped) out.given_back.emplace(life.key, life.dropped->first);
       if (!begins_as_zero(life) || zero_from_start(life) || life.uses.empty()) continue;
       const bool covers = life.first_use == Use::overwrites &&
                           life.first_region.contains(stores_.all.at(life.key).box);
@@ -124,6 +126,10 @@ class Planner {
         const auto found = numbers_.find(slice.key);
         if (slice.region.empty() || use == Use::names || found == numbers_.end()) return;
         const std::uint32_t stream_op = stream_op_of(op, slice.key.device);
+        if (is_drop(op) && ends_with(lives_[found->second], slice, stream_op)) {
+          lives_[found->second].dropped = {op, stream_op};
+          return;
+        }
         if (begins_anew(lives_[found->second], slice, use, stream_op)) {
           Life next;
           next.key = slice.key;
@@ -150,9 +156,27 @@ class Planner {
     }
   }
 
-  /// Whether an operation writes an activation anew, whose earlier uses are all over.
+  [[nodiscard]] bool is_drop(OpId id) const {
+    if (dag_.kind(id) != OpKind::local) return false;
+    return std::get<Local>(dag_.op(id)).kind == LocalKind::drop;
+  }
+  /// Whether a drop of the slice comes after all uses of a whole gradient that may give way.
+  [[nodiscard]] bool ends_with(const Life& life, const TensorSlice& slice,
+                               std::uint32_t stream_op) const {
+    return rules_.reuse && begins_as_zero(life) && is_large(life) && !life.uses.empty() &&
+           !life.dropped && slice.region.contains(stores_.all.at(slice.key).box) &&
+           std::all_of(life.uses.begin(), life.uses.end(),
+                       [&](std::uint32_t use) { return is_before(use, stream_op); });
+  }
+
+  /// Whether an operation is the first to use a dropped gradient again, or writes an activation
+  /// anew, whose earlier uses are all over.
   [[nodiscard]] bool begins_anew(const Life& life, const TensorSlice& slice, Use use,
                                  std::uint32_t stream_op) const {
+    if (life.dropped) {
+      ensure(is_before(life.dropped->second, stream_op), "what is dropped is used after that");
+      return true;
+    }
     return rules_.reuse && use == Use::overwrites && life.key.role == Role::activation &&
            !life.uses.empty() && slice.region.contains(stores_.all.at(slice.key).box) &&
            std::all_of(life.uses.begin(), life.uses.end(),
@@ -181,6 +205,9 @@ class Planner {
     return !is_over(a, b) && !is_over(b, a);
   }
 
+  [[nodiscard]] bool is_large(const Life& life) const {
+    return life.key.role != Role::weight_gradient || life.bytes >= rules_.small;
+  }
   static bool begins_as_zero(const Life& life) {
     return life.key.role == Role::gradient || life.key.role == Role::partial_sum ||
            life.key.role == Role::weight_gradient;
@@ -189,13 +216,14 @@ class Planner {
   [[nodiscard]] bool passes(const Life& life) const {
     if (life.uses.empty() || !life.ordered) return false;
     if (life.key.role == Role::gradient || life.key.role == Role::partial_sum) return true;
+    if (life.key.role == Role::weight_gradient) return is_large(life);
     if (life.key.role != Role::activation) return false;
     return life.key.tensor.kind != Tensor::Kind::output ||
            dag_.network[LayerId{life.key.tensor.index}].kind.as<Input>() == nullptr;
   }
   [[nodiscard]] bool zero_from_start(const Life& life) const {
-    return rules_.zero_at_start || life.key.role == Role::weight_gradient || !life.ordered ||
-           life.uses.empty();
+    const bool stays = life.key.role == Role::weight_gradient && !(rules_.reuse && passes(life));
+    return rules_.zero_at_start || stays || !life.ordered || life.uses.empty();
   }
 
   /// Of those in use at one tensor's beginning no two share bytes.

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "hw/dispatch.hpp"
@@ -13,12 +15,15 @@ namespace parsim::hw {
 
 /// How long tensors stay.
 struct MemoryRules {
-  /// Activations and gradients of activations give way to others after their last use; without it
-  /// every tensor has bytes of its own. Weights, states, weight gradients and data always stay.
+  /// Activations and gradients give way to others after their last use; without it every tensor has
+  /// bytes of its own. Weights, states and data always stay.
   bool reuse = true;
   /// What must begin as zero is zero when the step begins, not before its first use. Not with
   /// reuse.
   bool zero_at_start = false;
+  /// Weight gradients of fewer bytes stay, too: a kernel that sets them to zero before their first
+  /// use would take longer than they are worth.
+  std::size_t small = std::size_t{64} << 10;
 };
 
 struct MemoryPlan {
@@ -28,7 +33,8 @@ struct MemoryPlan {
     /// Lower bound of any plan by these rules: the most bytes that some operation finds in use.
     std::size_t least = 0;
   };
-  /// From an operation on, until the next: what is written anew may lie elsewhere (recomputation).
+  /// From an operation on, until the next: what is written anew may lie elsewhere (recomputation, a
+  /// gradient after it was dropped).
   struct Place {
     OpId from;
     std::size_t offset = 0;
@@ -39,9 +45,12 @@ struct MemoryPlan {
   std::vector<Device> devices;
   /// By operation: what it uses first, and must find as zero, unless it overwrites all of it.
   std::vector<std::vector<StoreKey>> begins_as_zero;
-  /// By store that some operation uses before all others, and in one way only: that operation. It
-  /// may overwrite where it would add, if it covers the store.
-  std::map<StoreKey, OpId> first_use;
+  /// Operations that use a store before all others, and in one way only: they may overwrite where
+  /// they would add, if they cover the store.
+  std::set<std::pair<StoreKey, OpId>> first_uses;
+  /// Stores that an operation drops for good: their bytes may be another's already, and are zero
+  /// before the next use, which is in begins_as_zero.
+  std::set<std::pair<StoreKey, OpId>> given_back;
 };
 
 /// Tensors of `stores`, whose elements have so many bytes (optimizer states 4), at multiples of

@@ -35,7 +35,7 @@ class CpuEngine : public HostTensors<float> {
       : HostTensors(dag, {}, true),
         cores_(cores),
         products_(cores.devices()),
-        first_use_(plan_memory(dag, order, stores(), sizeof(float), 1, {false, true}).first_use),
+        first_uses_(plan_memory(dag, order, stores(), sizeof(float), 1, {false, true}).first_uses),
         exact_(exact) {}
 
   void reset() { HostTensors::reset(exact_); }
@@ -48,9 +48,7 @@ class CpuEngine : public HostTensors<float> {
     cores_.count_on(device);
   }
   [[nodiscard]] bool overwrites(const StoreKey& key, const Region& region) const {
-    const auto found = first_use_.find(key);
-    return found != first_use_.end() && found->second == op_ &&
-           region.contains(stores().all.at(key).box);
+    return first_uses_.contains({key, op_}) && region.contains(stores().all.at(key).box);
   }
   void note_overwritten(const StoreKey&) {}  // all gradients are zero when a step begins
 
@@ -109,7 +107,7 @@ class CpuEngine : public HostTensors<float> {
 
   const CpuCores& cores_;
   std::vector<CpuProducts> products_;  ///< by device
-  std::map<StoreKey, OpId> first_use_;
+  std::set<std::pair<StoreKey, OpId>> first_uses_;
   OpId op_;
   DeviceId current_{0};
   bool exact_;

@@ -169,9 +169,10 @@ class CudaEngine {
     return reinterpret_cast<float*>(buffer(static_cast<std::size_t>(count) * sizeof(float)));
   }
   [[nodiscard]] bool overwrites(const StoreKey& key, const Region& region) const {
-    const auto found = plan_.first_use.find(key);
-    return found != plan_.first_use.end() && found->second == op_ &&
-           region.contains(stores_.all.at(key).box);
+    return plan_.first_uses.contains({key, op_}) && region.contains(stores_.all.at(key).box);
+  }
+  [[nodiscard]] bool gives_back(const StoreKey& key) const {
+    return plan_.given_back.contains({key, op_});
   }
   void note_overwritten(const StoreKey& key) { overwritten_.push_back(key); }
   [[nodiscard]] bool has_rivals(const StoreKey& key) const {

@@ -213,13 +213,13 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
   // memory.
   std::string worst;
   for (const bool reuse : {false, true}) {
-    const auto step = first_step<T>(devices, dag, {reuse, !reuse}, true);
+    const auto step = first_step<T>(devices, dag, {reuse, !reuse, 0}, true);
     const CudaEngine<T>& engine = step->engine();
     Stores compared = engine.stores();
     if (reuse) {
       std::erase_if(compared.all, [](const auto& entry) {
         const Role role = entry.first.role;
-        return role != Role::weight && role != Role::weight_gradient;
+        return role != Role::weight;
       });
     }
     const std::string difference = worst_difference(

@@ -302,6 +302,19 @@ TEST_CASE("calibrate: more devices than there are, and more memory, are refused"
   const ExecDag dag =
       lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
   CHECK_THROWS_AS(hw::check_fits(dag, small.about.machine), hw::MemoryError);
+  // What fits because tensors share memory does not where each has its own.
+  OnPaper enough;
+  enough.about.machine.cluster.devices[0].memory =
+      Bytes{hw::bytes_held(dag, hw::stores(dag))[0].value - 1};
+  for (const std::string backend : {"cuda", "host", "cpu"}) {
+    enough.about.machine.backend = backend;
+    CAPTURE(backend);
+    if (backend == "cpu") {
+      CHECK_THROWS_AS(hw::check_fits(dag, enough.about.machine), hw::MemoryError);
+    } else {
+      CHECK_NOTHROW(hw::check_fits(dag, enough.about.machine));
+    }
+  }
   Failing small_too{small.about};
   const hw::Runs runs = hw::measure(small_too, {dag}, 1);
   REQUIRE(runs.measured.runs.size() == 1);
