@@ -56,6 +56,12 @@ class HostEngine : public HostTensors<double> {
     };
   }
   template <class Body>
+  [[nodiscard]] Action each_row(std::uint32_t rows, std::uint32_t count, Body body) const {
+    return [rows, count, body] {
+      for (std::uint32_t row = 0; row < rows; ++row) write_row<double>(body, row, count);
+    };
+  }
+  template <class Body>
   [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) const {
     return [rows, count, body] {
       for (std::uint32_t row = 0; row < rows; ++row) {

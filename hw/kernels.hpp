@@ -17,6 +17,8 @@
 //     for_each(n, body) -> Action     body(i) for every i < n
 //     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then
 //                                     body.finish(row, sums); SumOf, has_adjacent_terms()
+//     each_row(rows, n, body) -> Action   the same sums of every row, then body.write(row, i, made)
+//                                     for every i < n, with made = body.finish(row, sums)
 //
 // Engines with libraries also have `library(...)` members, see hw/kernels_products.hpp.
 #pragma once
@@ -66,6 +68,16 @@ template <class Body>
   } else {
     return row;
   }
+}
+
+/// One row of each_row(), in a loop.
+template <class A, class Body>
+void write_row(const Body& body, std::uint32_t row, std::uint32_t count) {
+  SumOf<Body, A> sums;
+  const auto begun = begin_row(body, row);
+  for (std::uint32_t i = 0; i < count; ++i) sums += body.term(begun, i);
+  const auto made = body.finish(row, sums);
+  for (std::uint32_t i = 0; i < count; ++i) body.write(begun, i, made);
 }
 
 /// One operation's kernels: a list for each stream operation (members of a collective, else one).

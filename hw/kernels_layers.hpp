@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "hw/kernels.hpp"
+#include "hw/kernel_maker.hpp"
 
 namespace parsim::hw {
 
@@ -17,21 +17,11 @@ namespace parsim::hw {
   ensure(found != names.end(), "check_runnable knows the activation");
   return static_cast<Curve>(found - names.begin());
 }
-[[nodiscard]] inline Merge merge_of(const Combine& combine) {
-  constexpr std::array<std::string_view, 6> names{"add", "sub", "mul", "div", "max", "min"};
-  const auto found = std::find(names.begin(), names.end(), combine.function);
-  ensure(found != names.end(), "check_runnable knows the combination");
-  return static_cast<Merge>(found - names.begin());
-}
-
 template <class Engine>
-class LayerKernels {
+class LayerKernels : private KernelMaker<Engine> {
  public:
-  using T = typename Engine::Scalar;
-  using Actions = std::vector<typename Engine::Action>;
-
-  LayerKernels(Engine& engine, const PartOf<Engine>& part, Actions& out)
-      : engine_(engine), p_(part), out_(out), region_(part.part.out) {}
+  using typename KernelMaker<Engine>::T;
+  using KernelMaker<Engine>::KernelMaker;
 
   void operator()(const Activation& activation) {
     if (activation.function == "rotary") return rotary();
@@ -208,29 +198,6 @@ class LayerKernels {
     each(region_.volume(), body);
   }
 
-  void operator()(const Combine& combine) {
-    MergePart<T> part;
-    part.merge = merge_of(combine);
-    part.count = static_cast<int>(p_.inputs.size());
-    for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
-      part.x[k] = p_.inputs[k];
-      part.operand[k] = broadcast_of(p_.shapes[k], p_.layer.out);
-    }
-    if (alike()) return merge_alike(part);
-    if (p_.forward()) {
-      each(region_.volume(), MergeForward<T>{loops_over(region_, p_.out), part, p_.out});
-      return;
-    }
-    for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
-      if (!p_.wants_input(k)) continue;
-      const SharedAxes axes = shared_axes(part.operand[k]);
-      const Loops own = loops_over(region_, p_.out_gradient, axes.many);
-      const Loops copies = loops_over(region_, p_.out_gradient, axes.one);
-      each(own.size(),
-           MergeBackward<T>{own, copies, part, gradient(k), p_.out_gradient, static_cast<int>(k)});
-    }
-  }
-
   void operator()(const Softmax& softmax) {
     if (!p_.forward() && !p_.wants_input(0)) return;
     SoftmaxLines<T> lines = lines_along(softmax.axis + 1, region_);
@@ -276,79 +243,6 @@ class LayerKernels {
   }
 
  private:
-  void each(std::int64_t count, auto body) { add_each(engine_, out_, count, body); }
-  void reduction(std::int64_t rows, std::int64_t count, auto body) {
-    add_reduction(engine_, out_, rows, count, body);
-  }
-  /// Whether a kernel that gives every element of a region of operand i's gradient must add.
-  bool adds(std::size_t i, const Region& region) {
-    const StoreKey& key = p_.slices.input_gradients[i].key;
-    if (!engine_.overwrites(key, region)) return true;
-    engine_.note_overwritten(key);
-    return false;
-  }
-  /// The first view's elements from the others', if all lie alike and without gaps. `gradient`: it
-  /// is of that operand.
-  template <std::size_t N, class F>
-  bool packed(const Region& region, const std::array<View<T>, N>& views,
-              std::optional<std::size_t> gradient, F f) {
-    if (!walk_over(region, views).is_packed()) return false;
-    Packed<T, static_cast<int>(N) - 1, F> body;
-    body.to = start_of(views[0], region);
-    for (std::size_t n = 1; n < N; ++n) body.from[n - 1] = start_of(views[n], region);
-    body.adds = gradient && adds(*gradient, region);
-    body.f = f;
-    each(region.volume(), body);
-    return true;
-  }
-  [[nodiscard]] View<T> gradient(std::size_t i) {
-    return engine_.view(p_.slices.input_gradients[i].key);
-  }
-
-  /// Every operand has the output's shape.
-  [[nodiscard]] bool alike() const {
-    return std::all_of(p_.shapes.begin(), p_.shapes.end(),
-                       [&](const Shape& shape) { return shape == p_.layer.out; });
-  }
-  void merge_alike(const MergePart<T>& part) {
-    MergeAlike<T> body;
-    body.merge = part.merge;
-    body.count = part.count;
-    std::array<View<T>, most_operands + 2> views;
-    const View<T>& y = p_.forward() ? p_.out : p_.out_gradient;
-    views.fill(y);
-    for (std::size_t o = 0; o < p_.inputs.size(); ++o) {
-      views[o + 2] = p_.inputs[o];
-      body.x[o] = start_of(p_.inputs[o], region_);
-    }
-    const bool two = part.count == 2;
-    const bool linear = part.merge == Merge::add || part.merge == Merge::sub;
-    if (p_.forward()) {
-      if (two &&
-          packed(region_, std::array{y, p_.inputs[0], p_.inputs[1]}, {}, MergeValue{part.merge})) {
-        return;
-      }
-      body.to = start_of(y, region_);
-      body.walk = walk_over(region_, views);
-      return each(region_.volume(), body);
-    }
-    body.dy = start_of(y, region_);
-    for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
-      if (!p_.wants_input(k)) continue;
-      views[0] = gradient(k);
-      body.k = static_cast<int>(k);
-      const double factor = part.merge == Merge::sub && k > 0 ? -1 : 1;
-      if (linear && packed(region_, std::array{views[0], y}, k, Scaled{factor})) continue;
-      if (two && packed(region_, std::array{views[0], p_.inputs[0], p_.inputs[1], y}, k,
-                        MergeSlope{part.merge, body.k})) {
-        continue;
-      }
-      body.to = start_of(views[0], region_);
-      body.walk = walk_over(region_, views);
-      each(region_.volume(), body);
-    }
-  }
-
   [[nodiscard]] SoftmaxLines<T> lines_along(std::size_t axis, const Region& region) {
     SoftmaxLines<T> lines;
     lines.x = p_.inputs[0];
@@ -408,13 +302,15 @@ class LayerKernels {
     const Region& in = p_.slices.inputs[0].region;  // whole pairs
     const std::size_t last = in.rank() - 1;
     Rotary<T> body;
+    body.samples = static_cast<std::uint32_t>(in[0].size());
+    body.first_sample = narrow(in[0].begin);
     body.from = p_.forward() ? p_.inputs[0] : p_.out_gradient;
     body.to = p_.forward() ? p_.out : gradient(0);
     body.out = box_of(region_);
     body.axis = static_cast<int>(last);
     body.channels = narrow(p_.shapes[0].axes.back().extent);
     body.backward = !p_.forward();
-    body.pairs = loops_over(in, body.from, {last});
+    body.pairs = loops_over(in, body.from, {0, last});
     const std::int64_t pairs = (in[last].size() + 1) / 2;
     body.pairs.over(last, narrow(in[last].begin), static_cast<std::uint32_t>(pairs), 2);
     each(body.pairs.size(), body);
@@ -513,7 +409,14 @@ class LayerKernels {
     }
     const bool adjacent = part.plain && !part.channel_is_group;
     const auto groups = static_cast<std::uint32_t>(rows);
-    reduction(rows, count, NormStatistics<T>{part, adjacent});
+    const bool by_rows = adjacent && (!backward || p_.wants_input(0));
+    if (by_rows) {
+      const NormRows<T> body{part, start_of(result, in), backward, backward && adds(0, in)};
+      out_.push_back(engine_.each_row(groups, static_cast<std::uint32_t>(count), body));
+      if (!backward) return;
+    } else {
+      reduction(rows, count, NormStatistics<T>{part, adjacent});
+    }
     if (!backward) {
       const NormForward<T> body{loops_over(region_, p_.out), part, p_.out, groups};
       if (part.plain && packed(in, std::array{p_.out, part.x}, {}, body)) return;
@@ -529,7 +432,7 @@ class LayerKernels {
       shift = engine_.view(p_.slices.parameter_gradients[1].key);
       atomic = engine_.has_rivals(key);
     }
-    if (p_.wants_input(0) || at_once) {
+    if (!by_rows && (p_.wants_input(0) || at_once)) {
       part.gradient_sum = engine_.scratch(rows);
       part.gradient_dot = engine_.scratch(rows);
       NormGradientSums<T> sums{part, {}, {}, atomic, adjacent};
@@ -539,7 +442,7 @@ class LayerKernels {
       }
       reduction(rows, count, sums);
     }
-    if (p_.wants_input(0)) {
+    if (!by_rows && p_.wants_input(0)) {
       const NormBackward<T> body{loops_over(in, gradient(0)), part, gradient(0), groups};
       if (!part.plain || !packed(in, std::array{gradient(0), part.x, part.dy}, 0, body)) {
         each(in.volume(), body);
@@ -552,10 +455,9 @@ class LayerKernels {
         NormParameters<T>{part, positions, narrow(region_[channel].begin), scale, shift, atomic});
   }
 
-  Engine& engine_;
-  const PartOf<Engine>& p_;
-  Actions& out_;
-  const Region& region_;
+  using KernelMaker<Engine>::engine_, KernelMaker<Engine>::p_, KernelMaker<Engine>::out_,
+      KernelMaker<Engine>::region_, KernelMaker<Engine>::each, KernelMaker<Engine>::reduction,
+      KernelMaker<Engine>::adds, KernelMaker<Engine>::packed, KernelMaker<Engine>::gradient;
 };
 
 }  // namespace parsim::hw

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "hw/kernels_attention.hpp"
+#include "hw/kernels_combine.hpp"
 #include "hw/kernels_layers.hpp"
 #include "hw/kernels_products.hpp"
 
@@ -99,6 +100,8 @@ class OpKernels {
           } else if constexpr (requires(AttentionKernels<Engine> a) { a(kind); }) {
             AttentionKernels<Engine>(engine_, part, out[0])(kind);
           } else if constexpr (requires(LayerKernels<Engine> l) { l(kind); }) {
+          } else if constexpr (requires(CombineKernels<Engine> c) { c(kind); }) {
+            CombineKernels<Engine>(engine_, part, out[0])(kind);
             LayerKernels<Engine>(engine_, part, out[0])(kind);
           } else {
             ensure(false, "check_runnable refuses layers without kernels");

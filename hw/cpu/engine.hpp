@@ -72,6 +72,18 @@ class CpuEngine : public HostTensors<float> {
     };
   }
   template <class Body>
+  [[nodiscard]] Action each_row(std::uint32_t rows, std::uint32_t count, Body body) const {
+    const bool parallel = rows > 1 && std::uint64_t{rows} * count >= least_parallel;
+    return [rows, count, body, parallel] {
+#pragma omp parallel if (parallel)
+      {
+        const Body own = body;
+#pragma omp for schedule(static)
+        for (std::uint32_t row = 0; row < rows; ++row) write_row<float>(own, row, count);
+      }
+    };
+  }
+  template <class Body>
   [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) const {
     const bool parallel = rows > 1 && std::uint64_t{rows} * count >= least_parallel;
     return [rows, count, body, parallel] {

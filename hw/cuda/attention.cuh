@@ -17,21 +17,6 @@ struct ScoreLines {
   }
 };
 
-template <class Sum>
-__device__ Sum block_sum(Sum sum, Sum* shared) {
-  __syncthreads();
-  shared[threadIdx.x] = sum;
-  for (unsigned half = line_threads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) {
-      sum += shared[threadIdx.x + half];
-      shared[threadIdx.x] = sum;
-    }
-  }
-  __syncthreads();
-  return shared[0];
-}
-
 /// A block for each row: scores become weights.
 template <class T>
 __global__ void softmax_rows(ScoreLines lines, T* scores) {

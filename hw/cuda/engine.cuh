@@ -111,6 +111,34 @@ __global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint3
 /// Neighbouring threads take neighbouring rows; a column of threads shares a row's parts.
 inline constexpr unsigned finish_rows = 32, most_finish_lanes = 16;
 template <class Body, class Sum>
+/// The sum of all threads' values, in every thread. `shared` has one for each.
+template <class Sum>
+__device__ Sum block_sum(Sum sum, Sum* shared) {
+  __syncthreads();
+  shared[threadIdx.x] = sum;
+  for (unsigned half = line_threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      sum += shared[threadIdx.x + half];
+      shared[threadIdx.x] = sum;
+    }
+  }
+  __syncthreads();
+  return shared[0];
+}
+
+/// A block for each row, whose elements it finds in the cache when it writes.
+template <class Body, class Sum>
+__global__ void write_rows(std::uint32_t count, Body body) {
+  __shared__ Sum shared[line_threads];
+  const std::uint32_t row = blockIdx.x;
+  const auto begun = begin_row(body, row);
+  Sum sum{};
+  for (std::uint32_t i = threadIdx.x; i < count; i += line_threads) sum += body.term(begun, i);
+  const auto made = body.finish(row, block_sum(sum, shared));
+  for (std::uint32_t i = threadIdx.x; i < count; i += line_threads) body.write(begun, i, made);
+}
+
 __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body, const Sum* sums) {
   __shared__ Sum shared[most_finish_lanes][finish_rows];
   const std::uint32_t row = blockIdx.x * finish_rows + threadIdx.x;
@@ -238,6 +266,13 @@ class CudaEngine {
   [[nodiscard]] std::optional<Action> convolve(const ConvRequest<T>& request);
   [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
   [[nodiscard]] std::optional<Action> multiply_each(const DenseRequest<T>& request);
+  template <class Body>
+  [[nodiscard]] Action each_row(std::uint32_t rows, std::uint32_t count, Body body) const {
+    return [=](const CudaContext& context) {
+      launch(write_rows<Body, SumOf<Body, float>>, rows, line_threads, context.stream, count, body);
+    };
+  }
+
   [[nodiscard]] std::optional<Action> attend(const AttentionRequest<T>& request);
 
   /// The device whose kernels are made next.

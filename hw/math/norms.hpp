@@ -197,6 +197,82 @@ struct NormBackward {
   }
 };
 
+/// Of one group: sums of gaps to its first element, of their squares, of gradients, of products.
+template <class A>
+struct NormSums {
+  A gap = 0, square = 0, slope = 0, product = 0;
+
+  constexpr NormSums& operator+=(const NormSums& other) {
+    gap += other.gap;
+    square += other.square;
+    slope += other.slope;
+    product += other.product;
+    return *this;
+  }
+};
+
+/// Row by row: a plain part whose groups are all of a position's channels, forward, or the gradient
+/// of its operand. Mean and scatter are left for the parameters' gradients.
+template <class T>
+struct NormRows {
+  NormPart<T> part;
+  T* to = nullptr;  ///< where the part begins, as `part.first` in x and dy
+  bool backward = false, adds = false;
+
+  using A = Wide<T>;
+  using Sum = NormSums<A>;
+  /// What a row's elements share.
+  struct Made {
+    A mean = 0, scatter = 0, slope = 0, product = 0;
+  };
+  using Row = typename NormPart<T>::Row;
+
+  [[nodiscard]] constexpr Row begin(std::uint32_t number) const {
+    Row row{number, part.first + static_cast<std::int64_t>(number) * part.inner, 0};
+    row.pivot = static_cast<A>(part.x.data[row.base]);
+    return row;
+  }
+  [[nodiscard]] constexpr Sum term(const Row& row, std::uint32_t i) const {
+    const A gap = static_cast<A>(part.x.data[row.base + i]) - row.pivot;
+    const A g = backward ? gradient(row, i) : A{0};
+    return {gap, gap * gap, g, g * gap};
+  }
+  constexpr Made finish(std::uint32_t number, const Sum& sums) const {
+    const auto n = static_cast<A>(part.inner);
+    const A gap = sums.gap / n;
+    const A variance = sums.square / n - gap * gap;
+    Made made;
+    made.mean = begin(number).pivot + gap;
+    made.scatter = A{1} / std::sqrt((variance > 0 ? variance : 0) + A(norm_epsilon));
+    made.slope = sums.slope / n;
+    made.product = made.scatter * (sums.product - gap * sums.slope) / n;
+    part.mean[number] = made.mean;
+    part.scatter[number] = made.scatter;
+    return made;
+  }
+  constexpr void write(const Row& row, std::uint32_t i, const Made& made) const {
+    const std::int64_t at = row.base + i;
+    const A normal = (static_cast<A>(part.x.data[at]) - made.mean) * made.scatter;
+    T& target = to[at - part.first];
+    if (backward) {
+      const A value = (gradient(row, i) - made.slope - normal * made.product) * made.scatter;
+      target = static_cast<T>(adds ? static_cast<A>(target) + value : value);
+    } else {
+      target =
+          static_cast<T>(part.affine ? normal * of(part.scale, i) + of(part.shift, i) : normal);
+    }
+  }
+
+ private:
+  [[nodiscard]] constexpr A of(const View<T>& view, std::uint32_t i) const {
+    return part.of_channel(view, part.first_channel + static_cast<std::int32_t>(i));
+  }
+  [[nodiscard]] constexpr A gradient(const Row& row, std::uint32_t i) const {
+    const auto g = static_cast<A>(part.dy.data[row.base + i]);
+    return part.affine ? g * of(part.scale, i) : g;
+  }
+};
+
 /// Gradients of scale (first) and shift (second). Rows are channels.
 template <class T>
 struct NormParameters {

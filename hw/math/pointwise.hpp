@@ -375,10 +375,10 @@ struct Scaled {
   }
 };
 
-/// A combination of operands that all have the output's shape: the value, or the gradient of
-/// operand k.
+/// A combination: the value, or the gradient of an operand that has the output's shape. Operands
+/// that are broadcast have strides of 0.
 template <class T>
-struct MergeAlike {
+struct MergeElements {
   Walk<most_operands + 2> walk;  ///< output or gradient of operand k, output's gradient, operands
   T* to = nullptr;
   const T* dy = nullptr;  ///< null: the value
@@ -389,75 +389,89 @@ struct MergeAlike {
   constexpr void operator()(std::uint32_t i) const {
     std::int64_t offset[most_operands + 2] = {};
     walk.at(i, offset);
-    Wide<T> v[most_operands] = {};
-    const bool linear = merge == Merge::add || merge == Merge::sub;
-    if (dy == nullptr || !linear) {
-      for (int o = 0; o < most_operands; ++o) {
-        if (o < count) v[o] = static_cast<Wide<T>>(x[o][offset[o + 2]]);
-      }
-    }
     if (dy == nullptr) {
+      Wide<T> v[most_operands] = {};
+      values(offset, v);
       to[offset[0]] = static_cast<T>(merged(merge, v, count));
     } else {
-      add_to(to[offset[0]], static_cast<Wide<T>>(dy[offset[1]]) * merged_slope(merge, v, count, k),
-             false);
+      add_to(to[offset[0]], gradient(offset), false);
     }
   }
-};
-
-/// Operands of a combination.
-template <class T>
-struct MergePart {
-  View<T> x[most_operands];
-  Broadcast operand[most_operands];
-  int count = 0;
-  Merge merge = Merge::add;
-
-  constexpr void values(const Index& out, Wide<T> (&v)[most_operands]) const {
-    for (int k = 0; k < most_operands; ++k) {
-      if (k < count) v[k] = x[k].wide(operand[k](out));
-    }
-  }
-};
-
-template <class T>
-struct MergeForward {
-  Loops loops;
-  MergePart<T> part;
-  View<T> y;
-
-  constexpr void operator()(std::uint32_t i) const {
-    const Index o = loops.index(i);
+  [[nodiscard]] constexpr Wide<T> gradient(const std::int64_t (&offset)[most_operands + 2]) const {
     Wide<T> v[most_operands] = {};
-    part.values(o, v);
-    y(o) = static_cast<T>(merged(part.merge, v, part.count));
+    if (merge != Merge::add && merge != Merge::sub) values(offset, v);
+    return static_cast<Wide<T>>(dy[offset[1]]) * merged_slope(merge, v, count, k);
+  }
+
+ private:
+  constexpr void values(const std::int64_t (&offset)[most_operands + 2],
+                        Wide<T> (&v)[most_operands]) const {
+    for (int o = 0; o < most_operands; ++o) {
+      if (o < count) v[o] = static_cast<Wide<T>>(x[o][offset[o + 2]]);
+    }
   }
 };
 
-/// Gradient of operand k: per element of the operand, over the output elements that read it.
+/// An operand that is broadcast, by the number of an element of the output, which lies packed.
 template <class T>
-struct MergeBackward {
-  Loops loops;   ///< over the operand's box, with the axes of the output
-  Loops copies;  ///< over the output axes that the operand lacks or has once
-  MergePart<T> part;
-  View<T> dx, dy;
-  int k = 0;
+struct BroadcastOperand {
+  Walk<1> walk;
+  const T* from = nullptr;
 
-  constexpr void operator()(std::uint32_t i) const {
-    const Index start = loops.index(i);
-    Wide<T> sum = 0;
-    const std::uint32_t count = copies.size();
-    for (std::uint32_t c = 0; c < count; ++c) {
-      const Index o = copies.index(c, start);
-      Wide<T> v[most_operands] = {};
-      part.values(o, v);
-      sum += dy.wide(o) * merged_slope(part.merge, v, part.count, k);
-    }
-    Index to{};
-    for (int o = 0; o < most_operands; ++o) {
-      if (o == k) to = part.operand[o](start);
-    }
-    add_to(dx(to), sum, false);
+  [[nodiscard]] constexpr Wide<T> operator()(std::uint32_t i) const {
+    std::int64_t offset[1] = {};
+    walk.at(i, offset);
+    return static_cast<Wide<T>>(from[offset[0]]);
+  }
+};
+/// Two operands, of which number `broadcast` is broadcast: the value from the other one, or the
+/// slope in the other one from it and the output's gradient.
+template <class T>
+struct MergeBroadcast {
+  BroadcastOperand<T> operand;
+  Merge merge = Merge::add;
+  int broadcast = 1;
+
+  template <class A>
+  constexpr A operator()(std::uint32_t i, const A (&v)[1]) const {
+    const A other = operand(i);
+    return merged(merge, {broadcast == 0 ? other : v[0], broadcast == 0 ? v[0] : other, A{}, A{}},
+                  2);
+  }
+  template <class A>
+  constexpr A operator()(std::uint32_t i, const A (&v)[2]) const {
+    const A other = operand(i);
+    const A slope = merged_slope(
+        merge, {broadcast == 0 ? other : v[0], broadcast == 0 ? v[0] : other, A{}, A{}}, 2,
+        1 - broadcast);
+    return slope * v[1];
+  }
+};
+
+/// A reduction: the gradient of an operand that is broadcast. Rows are the operand's elements,
+/// terms the output's elements that read one.
+template <class T>
+struct MergeSum {
+  MergeElements<T> each;  ///< offsets of rows; `to` is the operand's gradient
+  Walk<most_operands + 2> terms;
+  bool terms_adjacent = false;
+
+  struct Row {
+    std::int64_t offset[most_operands + 2] = {};
+  };
+  [[nodiscard]] constexpr Row begin(std::uint32_t number) const {
+    Row row;
+    each.walk.at(number, row.offset);
+    return row;
+  }
+  [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, std::uint32_t i) const {
+    std::int64_t offset[most_operands + 2] = {};
+    terms.at(i, offset);
+    for (int n = 0; n < most_operands + 2; ++n) offset[n] += row.offset[n];
+    return {each.gradient(offset), 0};
+  }
+  constexpr void finish(std::uint32_t number, Sums<Wide<T>> sums) const {
+    add_to(each.to[begin(number).offset[0]], sums.first, false);
   }
 };
 
