@@ -1,63 +1,14 @@
 #include "hw/cuda/convolution.hpp"
 
-#include <cudnn.h>
-
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "hw/cuda/check.hpp"
+#include "hw/cuda/graphs.cuh"
 
 namespace parsim::hw {
 
 namespace {
-
-/// A descriptor of cuDNN's backend API.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(cudnnBackendDescriptorType_t type) {
-    cudnn_check(cudnnBackendCreateDescriptor(type, &handle_), "cudnnBackendCreateDescriptor");
-  }
-  ~Descriptor() {
-    if (handle_ != nullptr) static_cast<void>(cudnnBackendDestroyDescriptor(handle_));
-  }
-  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-
-  [[nodiscard]] cudnnBackendDescriptor_t raw() const { return handle_; }
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
-           const void* values) {
-    cudnn_check(cudnnBackendSetAttribute(handle_, name, type, count, values),
-                "cudnnBackendSetAttribute");
-  }
-  template <class Value>
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, Value value) {
-    set(name, type, 1, &value);
-  }
-  void set(cudnnBackendAttributeName_t name, const std::vector<std::int64_t>& values) {
-    set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
-  }
-  void set(cudnnBackendAttributeName_t name, const Descriptor& other) {
-    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, other.handle_);
-  }
-  void finalize() { cudnn_check(cudnnBackendFinalize(handle_), "cudnnBackendFinalize"); }
-  [[nodiscard]] bool try_finalize() {
-    return cudnnBackendFinalize(handle_) == CUDNN_STATUS_SUCCESS;
-  }
-
- private:
-  cudnnBackendDescriptor_t handle_ = nullptr;
-};
-
-cudnnDataType_t data_type(Precision precision) {
-  return precision == Precision::bf16   ? CUDNN_DATA_BFLOAT16
-         : precision == Precision::fp16 ? CUDNN_DATA_HALF
-                                        : CUDNN_DATA_FLOAT;
-}
 
 constexpr std::int64_t x_id = 1, w_id = 2, y_id = 3;
 
@@ -137,7 +88,8 @@ bool uses_tensor_cores(const Descriptor& configuration) {
 }  // namespace
 
 struct ConvPlan::Parts {
-  Descriptor device, x, w, y, convolution, operation, graph, plan;
+  Descriptor x, w, y, convolution, operation;
+  GraphPlan graph;
 };
 
 ConvPlan::ConvPlan() : parts_(std::make_unique<Parts>()) {}
@@ -147,12 +99,6 @@ std::unique_ptr<ConvPlan> ConvPlan::build(cudnnContext* handle, const std::strin
                                           const ConvShape& shape, int multiprocessors) {
   std::unique_ptr<ConvPlan> result(new ConvPlan);
   Parts& p = *result->parts_;
-  if (!device_json.empty()) {
-    p.device = Descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    p.device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                 static_cast<std::int64_t>(device_json.size()) + 1, device_json.c_str());
-    p.device.finalize();
-  }
   p.x = tensor(shape.x, x_id, shape.precision);
   p.w = tensor(shape.w, w_id, shape.precision);
   p.y = tensor(shape.y, y_id, shape.precision);
@@ -166,56 +112,12 @@ std::unique_ptr<ConvPlan> ConvPlan::build(cudnnContext* handle, const std::strin
   p.operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1.0F);
   p.operation.set(names.beta, CUDNN_TYPE_FLOAT, 0.0F);
   p.operation.finalize();
-  p.graph = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  if (handle != nullptr) p.graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
-  p.graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, p.operation);
-  p.graph.finalize();
-
   // What the heuristics offer first may all round to ten bits; the other list has slower engines.
-  // With few multiprocessors to count on, both can be empty where without they are not.
-  for (const auto& [mode, counted] : {std::pair{CUDNN_HEUR_MODE_A, multiprocessors},
-                                      {CUDNN_HEUR_MODE_A, 0},
-                                      {CUDNN_HEUR_MODE_FALLBACK, multiprocessors},
-                                      {CUDNN_HEUR_MODE_FALLBACK, 0}}) {
-    Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, p.graph);
-    heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
-    if (counted > 0) {
-      heuristics.set(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, CUDNN_TYPE_INT32,
-                     static_cast<std::int32_t>(counted));
-    }
-    if (handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p.device);
-    if (!heuristics.try_finalize()) continue;
-    constexpr std::size_t offered = 16;
-    std::vector<Descriptor> choices;
-    std::vector<cudnnBackendDescriptor_t> raw;
-    for (std::size_t i = 0; i < offered; ++i) {
-      choices.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-      raw.push_back(choices.back().raw());
-    }
-    std::int64_t count = 0;
-    cudnn_check(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                         CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                         static_cast<std::int64_t>(offered), &count, raw.data()),
-                "cudnnBackendGetAttribute");
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count) && i < offered; ++i) {
-      if (shape.precision == Precision::fp32 && uses_tensor_cores(choices[i])) continue;
-      p.plan = Descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      if (handle != nullptr) {
-        p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
-      } else {
-        p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, p.device);
-      }
-      p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choices[i]);
-      if (!p.plan.try_finalize()) continue;
-      std::int64_t one = 0;
-      cudnn_check(cudnnBackendGetAttribute(p.plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                           CUDNN_TYPE_INT64, 1, &one, &result->workspace_),
-                  "cudnnBackendGetAttribute");
-      return result;
-    }
-  }
-  return nullptr;
+  p.graph = GraphPlan(handle, device_json, {p.operation.raw()}, multiprocessors,
+                      shape.precision == Precision::fp32 ? uses_tensor_cores : nullptr);
+  if (!p.graph.exists()) return nullptr;
+  result->workspace_ = p.graph.workspace_bytes();
+  return result;
 }
 
 std::unique_ptr<ConvPlan> ConvPlan::make(cudnnContext* handle, const ConvShape& shape,
@@ -229,14 +131,7 @@ std::unique_ptr<ConvPlan> ConvPlan::describe(const std::string& device_json,
 }
 
 void ConvPlan::run(cudnnContext* handle, void* x, void* w, void* y, void* workspace) const {
-  Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  const std::array<void*, 3> pointers{x, w, y};
-  const std::array<std::int64_t, 3> ids{x_id, w_id, y_id};
-  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers.data());
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids.data());
-  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
-  pack.finalize();
-  cudnn_check(cudnnBackendExecute(handle, parts_->plan.raw(), pack.raw()), "cudnnBackendExecute");
+  parts_->graph.run(handle, {{x_id, x}, {w_id, w}, {y_id, y}}, workspace);
 }
 
 }  // namespace parsim::hw
