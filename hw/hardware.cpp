@@ -37,7 +37,7 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
     throw InputError(
         "--precision",
         fmt::format("'{}' with --hw, which has no kernels in FP8", to_text(dag.precision)),
-        "accepted there: fp32, tf32, bf16");
+        "accepted there: fp32, tf32, bf16, fp16");
   }
   const Stores held = stores(dag);
   const std::size_t devices = machine.cluster.devices.size();

@@ -109,13 +109,13 @@ class HostNumbers {
 };
 
 /// How far a correct step's numbers may be off: fp32 sums of some thousand terms; ten bits of
-/// mantissa for tf32, seven for bf16.
+/// mantissa for tf32 and fp16, seven for bf16.
 [[nodiscard]] constexpr double tolerance(Precision precision) {
-  return precision == Precision::fp32 ? 1e-3 : precision == Precision::tf32 ? 2e-2 : 8e-2;
+  return precision == Precision::fp32 ? 1e-3 : precision == Precision::bf16 ? 8e-2 : 2e-2;
 }
 
 /// The tensor with the largest relative error, if that exceeds the tolerance, else "". In fp32:
-/// largest difference of an element over the largest element. In tf32 and bf16, where activations
+/// largest difference of an element over the largest element. In fewer bits, where activations
 /// near 0 may change sign and cancellation leaves rounding errors: norm of all differences of a
 /// role over the norm of its elements. `found` returns a tensor's elements, row-major.
 [[nodiscard]] std::string worst_difference(

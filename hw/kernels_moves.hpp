@@ -42,7 +42,7 @@ template <class T>
   fill.number = static_cast<std::uint64_t>(key.tensor.index);
   fill.first_sample = data ? key.micro_batch * samples : 0;
   fill.amplitude = data ? 1.0 : weight_amplitude;
-  fill.rounds = data && dag.precision == Precision::bf16;
+  fill.rounds = data && element_bytes(dag.precision) < 4;
   if (data) {
     const Shape& shape = dag.network[LayerId{key.tensor.index}].out;
     for (std::size_t a = 0; a < shape.axes.size(); ++a) {

@@ -15,9 +15,6 @@ namespace {
 /// Asks the engine for the DAG's precision.
 template <class Question>
 auto ask(const ExecDag& dag, const Question& question) {
-  if (dag.precision == Precision::fp16) {
-    throw InputError("--precision", "fp16", "accepted on CUDA: fp32, tf32, bf16");
-  }
   // Its kernels and collectives add up in the type that stores the weights.
   if (dag.reduce_precision != storage_of(dag.precision) && stores(dag).devices > 1) {
     throw InputError(
@@ -25,8 +22,9 @@ auto ask(const ExecDag& dag, const Question& question) {
         std::string(to_text(dag.reduce_precision)).append(" with ").append(to_text(dag.precision)),
         std::string("accepted on CUDA: ").append(to_text(storage_of(dag.precision))));
   }
-  return dag.precision == Precision::bf16 ? question(CudaRuns<__nv_bfloat16>())
-                                          : question(CudaRuns<float>());
+  if (dag.precision == Precision::bf16) return question(CudaRuns<__nv_bfloat16>());
+  if (dag.precision == Precision::fp16) return question(CudaRuns<__half>());
+  return question(CudaRuns<float>());
 }
 
 }  // namespace

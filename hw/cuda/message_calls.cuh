@@ -14,8 +14,9 @@
 namespace parsim::hw {
 
 template <class T>
-inline constexpr ncclDataType_t nccl_type =
-    std::is_same_v<T, __nv_bfloat16> ? ncclBfloat16 : ncclFloat32;
+inline constexpr ncclDataType_t nccl_type = std::is_same_v<T, __nv_bfloat16> ? ncclBfloat16
+                                            : std::is_same_v<T, __half>      ? ncclFloat16
+                                                                             : ncclFloat32;
 
 /// Functions of NCCL.
 enum class NcclFunction : std::uint8_t {

@@ -1,5 +1,5 @@
 // What CudaExecutor does with one DAG, by the type of its numbers. Defined in measure.cuh, compiled
-// in run_f32.cu and run_bf16.cu.
+// in run_f32.cu, run_bf16.cu and run_f16.cu.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 #include "hw/cuda/devices.hpp"
 #include "hw/hardware.hpp"
 
+struct __half;
 struct __nv_bfloat16;
 
 namespace parsim::hw {
@@ -26,5 +27,6 @@ struct CudaRuns {
 };
 extern template struct CudaRuns<float>;
 extern template struct CudaRuns<__nv_bfloat16>;
+extern template struct CudaRuns<__half>;
 
 }  // namespace parsim::hw

@@ -49,7 +49,7 @@ struct Fill {
   std::uint64_t stream = 1, number = 0;  ///< 1 and the Input layer, or 2 and the parameter
   std::int64_t first_sample = 0;
   double amplitude = 1;
-  bool rounds = false;  ///< to bf16, so that tokens are the same numbers in every type
+  bool rounds = false;  ///< to bf16, which fp16 has too, so that tokens are the same in every type
 
   constexpr void operator()(std::uint32_t i) const {
     const Index index = loops.index(i);

@@ -357,7 +357,7 @@ TEST_CASE("calibrate: no engine runs products in FP8") {
   dag.precision = Precision::fp8_blockwise;
   CHECK_THROWS_WITH_AS(hw::check_fits(dag, host),
                        "--precision: 'fp8-blockwise' with --hw, which has no kernels in FP8; "
-                       "accepted there: fp32, tf32, bf16",
+                       "accepted there: fp32, tf32, bf16, fp16",
                        InputError);
 }
 

@@ -143,7 +143,8 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
       input.batch = 8;
       input.budget = 20;
       ExecDag dag = lowering::lower(network, cluster, plan_on_all_devices(strategy, input));
-      for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      const Precision half = seed / 6 % 2 == 0 ? Precision::bf16 : Precision::fp16;
+      for (const Precision precision : {Precision::fp32, Precision::tf32, half}) {
         const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
         dag.precision = precision;
         dag.reduce_precision = storage_of(precision);
@@ -267,7 +268,8 @@ TEST_CASE("cuda: Adam's step equals the host's in every precision") {
   ExecDag dag =
       lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
   dag.optimizer = Optimizer::adam;
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+  for (const Precision precision :
+       {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
     const Emulated machine({});
     dag.precision = precision;
     dag.reduce_precision = storage_of(precision);

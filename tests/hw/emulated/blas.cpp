@@ -1,6 +1,7 @@
 // cuBLASLt on the emulated GPUs: products of matrices that are counted by columns.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <algorithm>
 #include <array>
@@ -54,7 +55,8 @@ bool agree(const Operation& how, const Layout& a, const Layout& b, const Layout&
       a.wide(how.a) == b.tall(how.b) && a.tall(how.a) == c.rows && b.wide(how.b) == c.columns;
   const bool lines = a.leading >= a.rows && b.leading >= b.rows && c.leading >= c.rows;
   return sizes && lines && a.batch == b.batch && a.batch == c.batch && a.type == b.type &&
-         a.type == c.type && (a.type == CUDA_R_32F || a.type == CUDA_R_16BF);
+         a.type == c.type &&
+         (a.type == CUDA_R_32F || a.type == CUDA_R_16BF || a.type == CUDA_R_16F);
 }
 
 template <class T>
@@ -213,6 +215,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     } else if (la.type == CUDA_R_32F) {
       multiply(how, la, static_cast<const float*>(a), lb, static_cast<const float*>(b), lc,
                static_cast<float*>(d), factor_of_c);
+    } else if (la.type == CUDA_R_16F) {
+      multiply(how, la, static_cast<const __half*>(a), lb, static_cast<const __half*>(b), lc,
+               static_cast<__half*>(d), factor_of_c);
     } else {
       multiply(how, la, static_cast<const __nv_bfloat16*>(a), lb,
                static_cast<const __nv_bfloat16*>(b), lc, static_cast<__nv_bfloat16*>(d),

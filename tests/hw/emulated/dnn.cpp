@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cudnn.h>
 
+#include <cuda_fp16.h>
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -360,3 +361,6 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                                                   : CUDNN_STATUS_EXECUTION_FAILED;
 }
 }
+    } else if (c.type == CUDNN_DATA_HALF) {
+      compute(c, static_cast<__half*>(used[0]), static_cast<__half*>(used[1]),
+              static_cast<__half*>(used[2]));

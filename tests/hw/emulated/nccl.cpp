@@ -4,6 +4,7 @@
 // in a file of a folder that their unique id names if some rank is another process's, else in
 // memory.
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <nccl.h>
 #include <unistd.h>
 
@@ -210,6 +211,8 @@ class Exchange {
       std::erase_if(parts, [&](const std::string& part) { return part.size() != call.bytes(); });
       if (call.type == ncclFloat32) {
         reduce<float>(call, parts);
+      } else if (call.type == ncclFloat16) {
+        reduce<__half>(call, parts);
       } else {
         reduce<__nv_bfloat16>(call, parts);
       }

@@ -27,7 +27,7 @@ enum ncclResult_t {
   ncclRemoteError = 6,
   ncclInProgress = 7,
 };
-enum ncclDataType_t { ncclFloat32 = 7, ncclBfloat16 = 9 };
+enum ncclDataType_t { ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2 };
 
 extern "C" {
