@@ -16,6 +16,8 @@ struct AttentionRequest {
   AttentionPart<T> part;
   bool backward = false;
   Region query, keys, values, out;  ///< of the part, in the whole tensors
+  View<T> y;                        ///< backward: the output
+  TensorSlice statistics;           ///< of the forward pass, for an engine that keeps them
   View<T> dquery, dkey, dvalue;     ///< of no memory: not wanted
   bool overwrites[3] = {};          ///< the gradients may replace what is there
 };
@@ -36,6 +38,7 @@ class AttentionKernels {
     r.keys = p_.slices.inputs[1].region;
     r.values = p_.slices.inputs[2].region;
     r.out = region_;
+    r.statistics = p_.slices.statistics;
     AttentionPart<T>& part = r.part;
     part.query = p_.inputs[0];
     part.key = p_.inputs[1];
@@ -50,6 +53,7 @@ class AttentionKernels {
     part.heads = narrow(r.query[2].size()) / part.width;
     part.causal = attention.causal;
     if (r.backward) {
+      r.y = engine_.view(p_.slices.out.key);
       View<T>* const gradients[] = {&r.dquery, &r.dkey, &r.dvalue};
       bool any = false;
       for (std::size_t i = 0; i < 3; ++i) {

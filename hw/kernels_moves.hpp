@@ -15,6 +15,7 @@ namespace parsim::hw {
 /// least three axes, the second one.
 [[nodiscard]] inline bool wants_channels_last(const ExecDag& dag, const StoreKey& key) {
   if (key.tensor.kind == Tensor::Kind::parameter) return true;
+  if (holds_statistics(key)) return false;
   LayerId layer{key.tensor.index};
   if (key.tensor.kind == Tensor::Kind::edge) {
     layer = dag.network[layer].inputs[static_cast<std::size_t>(key.tensor.input)];
@@ -99,9 +100,9 @@ class OpKernels {
             ProductKernels<Engine>(engine_, part, out[0])(kind);
           } else if constexpr (requires(AttentionKernels<Engine> a) { a(kind); }) {
             AttentionKernels<Engine>(engine_, part, out[0])(kind);
-          } else if constexpr (requires(LayerKernels<Engine> l) { l(kind); }) {
           } else if constexpr (requires(CombineKernels<Engine> c) { c(kind); }) {
             CombineKernels<Engine>(engine_, part, out[0])(kind);
+          } else if constexpr (requires(LayerKernels<Engine> l) { l(kind); }) {
             LayerKernels<Engine>(engine_, part, out[0])(kind);
           } else {
             ensure(false, "check_runnable refuses layers without kernels");

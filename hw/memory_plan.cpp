@@ -67,7 +67,8 @@ class Planner {
     for (const auto& [key, store] : stores.all) {
       Life life;
       life.key = key;
-      const std::int64_t each = key.role == Role::optimizer_state ? 4 : element_bytes;
+      const bool wide = key.role == Role::optimizer_state || holds_statistics(key);
+      const std::int64_t each = wide ? 4 : element_bytes;
       const auto bytes = static_cast<std::size_t>(store.box.volume() * each);
       life.bytes = (bytes + alignment - 1) / alignment * alignment;
       numbers_[key] = lives_.size();

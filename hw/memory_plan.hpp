@@ -53,7 +53,8 @@ struct MemoryPlan {
   std::set<std::pair<StoreKey, OpId>> given_back;
 };
 
-/// Tensors of `stores`, whose elements have so many bytes (optimizer states 4), at multiples of
+/// Tensors of `stores`, whose elements have so many bytes (optimizer states and attention's
+/// statistics 4), at multiples of
 /// `alignment`. `order` is the DAG's on all devices, or one device's; stores are of the same.
 /// Largest first at the lowest place that is free (Pisarchyk and Lee 2020, "Efficient Memory
 /// Management for Deep Neural Net Inference", greedy by size), or in the order of their first use,

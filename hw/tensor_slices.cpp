@@ -16,6 +16,7 @@ namespace {
 
 Tensor parameter_tensor(ParameterId id) { return {Tensor::Kind::parameter, id.value, -1}; }
 Tensor output_tensor(LayerId id) { return {Tensor::Kind::output, id.value, -1}; }
+constexpr std::int32_t statistics_input = -2;  ///< of an edge that leads from no producer
 
 /// Whether backward passes of a kind look at an operand of the layer, or at gradients alone.
 bool reads_operands(const LayerKind& kind, Pass pass) {
@@ -44,7 +45,12 @@ class Uses {
     const LayerKind& kind = dag_.network[dag_.work(op.work).layer].kind;
     touch(p.inputs, forward || reads_operands(kind, op.pass) ? Use::reads : Use::names);
     touch(p.parameters, Use::reads);
-    if (forward) return touch_(p.out, p.adds ? Use::reads : Use::overwrites);
+    if (forward) {
+      touch_(p.statistics, Use::overwrites);
+      return touch_(p.out, p.adds ? Use::reads : Use::overwrites);
+    }
+    touch_(p.statistics, Use::reads);
+    if (kind.as<Attention>() != nullptr) touch_(p.out, Use::reads);
     touch_(p.out_gradient, Use::reads);
     if (op.pass != Pass::backward_weights) touch(p.input_gradients, Use::reads);
     if (op.pass != Pass::backward_data) touch(p.parameter_gradients, Use::reads);
@@ -178,16 +184,31 @@ ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
            part.out};
   p.out_gradient = {{op.device, output_tensor(work.layer), Role::gradient, op.micro_batch},
                     layer.kind.as<Loss>() == nullptr ? part.out : Region{{0, 0}}};
+  p.statistics = {{op.device,
+                   {Tensor::Kind::edge, work.layer.value, statistics_input},
+                   Role::activation,
+                   op.micro_batch},
+                  Region{{0, 0}}};
+  if (const auto* attention = layer.kind.as<Attention>(); attention != nullptr && !partial) {
+    const std::int64_t width = layer.out.axes[1].extent / attention->heads;
+    const Interval channels = part.out[2];
+    p.statistics.region = {
+        part.out[0], {channels.begin / width, (channels.end + width - 1) / width}, part.out[1]};
+  }
   return p;
 }
 
-Stores stores(const ExecDag& dag) {
+bool holds_statistics(const StoreKey& key) {
+  return key.tensor.kind == Tensor::Kind::edge && key.tensor.input == statistics_input;
+}
+
+Stores stores(const ExecDag& dag, bool statistics) {
   Stores out;
   const std::vector<bool> trained = trained_layers(dag.network);
   for (std::size_t i = 0; i < dag.size(); ++i) {
     for_each_use(dag, OpId{i}, trained, [&](const TensorSlice& slice, Use) {
       out.devices = std::max(out.devices, slice.key.device.value + 1);
-      if (slice.region.empty()) return;
+      if (slice.region.empty() || (!statistics && holds_statistics(slice.key))) return;
       Store& store = out.all[slice.key];
       store.box = hull(store.box, slice.region);
     });

@@ -43,7 +43,12 @@ struct ComputeSlices {
   std::vector<TensorSlice> input_gradients;      ///< by operand
   std::vector<TensorSlice> parameter_gradients;  ///< by parameter
   bool adds = false;  ///< to a partial sum; else forward overwrites its output
+  /// Of attention, by sample, head and token: what its forward pass may leave for its backward
+  /// pass.
+  TensorSlice statistics;
 };
+/// Four bytes for each element, whatever the DAG's precision.
+[[nodiscard]] bool holds_statistics(const StoreKey& key);
 /// By layer: true if its output depends on a parameter.
 [[nodiscard]] std::vector<bool> trained_layers(const Network& network);
 [[nodiscard]] ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
@@ -70,7 +75,8 @@ struct Stores {
   std::int32_t micro_batches = 1;
   std::int32_t devices = 0;  ///< one more than the largest id
 };
-[[nodiscard]] Stores stores(const ExecDag& dag);
+/// statistics   also those that attention leaves for its backward pass, as fused kernels do
+[[nodiscard]] Stores stores(const ExecDag& dag, bool statistics = false);
 
 /// Weight gradients that messages add to, in order.
 [[nodiscard]] std::vector<StoreKey> received_gradients(const ExecDag& dag);

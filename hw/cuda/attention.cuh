@@ -1,5 +1,6 @@
-// Attention as batched products and a softmax between them: heads that share keys are rows of one
-// product. Scores lie in the workspace; the backward pass makes them again.
+// Attention as batched products and a softmax between them, where it is not fused
+// (attention_fused.cuh): heads that share keys are rows of one product. Scores lie in the
+// workspace; the backward pass makes them again.
 #pragma once
 
 #include "hw/cuda/engine.cuh"
@@ -111,7 +112,8 @@ struct HeadMove16 {
 };
 
 template <class T>
-std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend(const AttentionRequest<T>& r) {
+std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend_by_scores(
+    const AttentionRequest<T>& r) {
   const AttentionPart<T>& part = r.part;
   if (part.value_width != part.width) return std::nullopt;
   const std::int64_t heads = part.heads;

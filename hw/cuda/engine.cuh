@@ -9,11 +9,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "hw/cuda/check.hpp"
 #include "hw/cuda/convolution.hpp"
 #include "hw/cuda/devices.hpp"
+#include "hw/cuda/fused_attention.hpp"
 #include "hw/cuda/launch.cuh"
 #include "hw/cuda/matrix.hpp"
 #include "hw/cuda/memory.cuh"
@@ -109,9 +111,6 @@ __global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint3
   if (threadIdx.x == 0) sums[std::size_t{blockIdx.y} * rows + row] = sum;
 }
 
-/// Neighbouring threads take neighbouring rows; a column of threads shares a row's parts.
-inline constexpr unsigned finish_rows = 32, most_finish_lanes = 16;
-template <class Body, class Sum>
 /// The sum of all threads' values, in every thread. `shared` has one for each.
 template <class Sum>
 __device__ Sum block_sum(Sum sum, Sum* shared) {
@@ -140,6 +139,9 @@ __global__ void write_rows(std::uint32_t count, Body body) {
   for (std::uint32_t i = threadIdx.x; i < count; i += line_threads) body.write(begun, i, made);
 }
 
+/// Neighbouring threads take neighbouring rows; a column of threads shares a row's parts.
+inline constexpr unsigned finish_rows = 32, most_finish_lanes = 16;
+template <class Body, class Sum>
 __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body, const Sum* sums) {
   __shared__ Sum shared[most_finish_lanes][finish_rows];
   const std::uint32_t row = blockIdx.x * finish_rows + threadIdx.x;
@@ -264,9 +266,6 @@ class CudaEngine {
     };
   }
 
-  [[nodiscard]] std::optional<Action> convolve(const ConvRequest<T>& request);
-  [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
-  [[nodiscard]] std::optional<Action> multiply_each(const DenseRequest<T>& request);
   template <class Body>
   [[nodiscard]] Action each_row(std::uint32_t rows, std::uint32_t count, Body body) const {
     return [=](const CudaContext& context) {
@@ -274,6 +273,9 @@ class CudaEngine {
     };
   }
 
+  [[nodiscard]] std::optional<Action> convolve(const ConvRequest<T>& request);
+  [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
+  [[nodiscard]] std::optional<Action> multiply_each(const DenseRequest<T>& request);
   [[nodiscard]] std::optional<Action> attend(const AttentionRequest<T>& request);
 
   /// The device whose kernels are made next.
@@ -296,6 +298,11 @@ class CudaEngine {
   [[nodiscard]] std::vector<T> download(const StoreKey& key) const;
   [[nodiscard]] const Stores& stores() const { return stores_; }
   [[nodiscard]] bool channels_last(const StoreKey& key) const;
+  /// Of the kernels of attention made so far: all, and those that store no scores.
+  struct AttentionCount {
+    int all = 0, fused = 0;
+  };
+  [[nodiscard]] AttentionCount attention_count() const { return attention_count_; }
 
  private:
   struct PerDevice {
@@ -306,7 +313,9 @@ class CudaEngine {
     /// Room for sums: computing operations come one after another, so all of them use the same.
     std::vector<DeviceMemory> buffers;
     std::size_t buffer = 0, used = 0;  ///< by the operation whose kernels are made: up to here
-    std::vector<std::pair<ConvShape, std::shared_ptr<ConvPlan>>> plans;  ///< made once per shape
+    /// Made once per shape; null: cuDNN has none.
+    std::vector<std::pair<ConvShape, std::shared_ptr<ConvPlan>>> plans;
+    std::vector<std::pair<AttentionShape, std::shared_ptr<AttentionPlan>>> attention_plans;
   };
   /// A tensor for a library: dense, aligned; where it is not, a copy in the workspace.
   struct Operand {
@@ -321,6 +330,10 @@ class CudaEngine {
   };
 
   [[nodiscard]] char* buffer(std::size_t bytes);
+  [[nodiscard]] std::shared_ptr<AttentionPlan> attention_plan(const AttentionShape& shape);
+  /// Nothing if the request cannot be fused, or the forward pass was not.
+  [[nodiscard]] std::optional<Action> attend_fused(const AttentionRequest<T>& request);
+  [[nodiscard]] std::optional<Action> attend_by_scores(const AttentionRequest<T>& request);
   [[nodiscard]] std::shared_ptr<MatrixPlan> matrix_plan(MatrixShape shape);
   [[nodiscard]] Operand operand(const View<T>& view, const Region& region, bool channels_last,
                                 bool result, bool overwrites, std::size_t& used);
@@ -349,9 +362,12 @@ class CudaEngine {
   std::vector<PerDevice> per_device_;
   std::vector<StoreKey> received_;
   DeviceId current_{0};
+  std::set<StoreKey> statistics_;  ///< that forward passes leave
+  AttentionCount attention_count_;
 };
 
 }  // namespace parsim::hw
 
 #include "hw/cuda/attention.cuh"
+#include "hw/cuda/attention_fused.cuh"
 #include "hw/cuda/engine_impl.cuh"

@@ -17,7 +17,7 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, const 
     : dag_(dag),
       devices_(devices),
       exact_(exact),
-      stores_(hw::stores(dag)),
+      stores_(hw::stores(dag, sizeof(T) == 2)),  // fused attention is for 16 bits
       received_(received_gradients(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
@@ -30,7 +30,9 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, const 
     device.arena = DeviceMemory(plan_.devices[d].total);
     cudnn_check(cudnnCreate(&device.dnn), "cudnnCreate");
     cublas_check(cublasLtCreate(&device.blas), "cublasLtCreate");
-    if (like != nullptr) device.plans = like->per_device_[d].plans;
+    if (like == nullptr) continue;
+    device.plans = like->per_device_[d].plans;
+    device.attention_plans = like->per_device_[d].attention_plans;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 
 #include "hw/cuda/run.hpp"
@@ -169,6 +170,17 @@ std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDa
   return step;
 }
 
+/// Says on standard error how attention runs where it could be fused, in 16 bits.
+template <class T>
+void tell_attention(const CudaDevices& devices, CudaStep<T>& step) {
+  const auto count = step.engine().attention_count();
+  const bool speaks = !devices.mine() || devices.mine()->value == 0;
+  if (sizeof(T) != 2 || count.all == 0 || !speaks) return;
+  static_cast<void>(std::fprintf(
+      stderr, "parsim-hw: attention: %d of %d kernels are cuDNN's fused ones%s\n", count.fused,
+      count.all, count.fused < count.all ? ", the others store scores" : ""));
+}
+
 /// Steps with the spans of their operations, after one to warm up; with processes, at rank 0.
 template <class T>
 std::vector<Timeline> traced(const CudaDevices& devices, CudaStep<T>& step, int steps) {
@@ -188,6 +200,7 @@ Timeline CudaRuns<T>::run(const CudaDevices& devices, const ExecDag& dag) {
 template <class T>
 Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, int steps) {
   const auto step = first_step<T>(devices, dag, {}, false);
+  tell_attention(devices, *step);
   std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
   if (Processes* others = devices.processes()) times = slowest(*others, times);
   Measurement result = measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
@@ -214,14 +227,12 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
   std::string worst;
   for (const bool reuse : {false, true}) {
     const auto step = first_step<T>(devices, dag, {reuse, !reuse, 0}, true);
+    if (!reuse) tell_attention(devices, *step);
     const CudaEngine<T>& engine = step->engine();
     Stores compared = engine.stores();
-    if (reuse) {
-      std::erase_if(compared.all, [](const auto& entry) {
-        const Role role = entry.first.role;
-        return role != Role::weight;
-      });
-    }
+    std::erase_if(compared.all, [&](const auto& entry) {
+      return holds_statistics(entry.first) || (reuse && entry.first.role != Role::weight);
+    });
     const std::string difference = worst_difference(
         expected, compared, dag.precision, tolerance(dag.precision),
         [&](const StoreKey& key, const Region& box) {

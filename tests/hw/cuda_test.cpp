@@ -45,6 +45,21 @@ std::int64_t meetings(const ExecDag& dag) {
   return sum;
 }
 
+/// Attention of four heads of eight channels, the least that cuDNN's kernels know.
+Network heads_of_eight(std::int64_t key_heads, bool causal) {
+  Network net{"heads", {}, {}, {}};
+  LayerId x = add_input(net, "vectors", Shape{{{Dim::token, 5}, {Dim::channel, 12}}});
+  const LayerId query = add_layer(net, "query", Dense{32}, {x});
+  const LayerId key = add_layer(net, "key", Dense{8 * key_heads}, {x});
+  const LayerId value = add_layer(net, "value", Dense{8 * key_heads}, {x});
+  x = add_layer(net, "attention", Attention{4, key_heads, causal}, {query, key, value});
+  x = add_layer(net, "out", Dense{6}, {x});
+  x = add_layer(net, "flatten", Flatten{}, {x});
+  x = add_layer(net, "classifier", Dense{3}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
 }  // namespace
 
 TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of one GPU") {
@@ -156,6 +171,46 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
       }
     }
   }
+}
+
+TEST_CASE("cuda: attention in 16 bits is fused where cuDNN can, and equals the host's numbers") {
+  const Cluster cluster = star_of(3, "10 GB/s", "1us");
+  std::uint64_t seed = 0;
+  const auto graphs_of = [&](ExecDag dag, Precision precision) {
+    const Emulated machine({.gpus = 3, .seed = static_cast<unsigned>(seed)});
+    dag.precision = precision;
+    dag.reduce_precision = storage_of(precision);
+    emulated::attention_graphs() = 0;
+    const bool parts = seed++ % 2 == 0;
+    CHECK(hw::CudaExecutor(parts ? std::vector{32, 24, 16} : std::vector<int>{}).check(dag) == "");
+    return emulated::attention_graphs();
+  };
+  for (const std::int64_t key_heads : {4, 2, 1}) {
+    for (const bool causal : {true, false}) {
+      const Network network = heads_of_eight(key_heads, causal);
+      CAPTURE(key_heads);
+      CAPTURE(causal);
+      CAPTURE(seed);
+      const ExecDag whole = lowering::lower(network, cluster, single_device_plan(network, 8));
+      // Forward and backward, with all tensors kept and with memory reused.
+      CHECK(graphs_of(whole, causal ? Precision::bf16 : Precision::fp16) == 4);
+      if (key_heads == 4) CHECK(graphs_of(whole, Precision::tf32) == 0);
+      // What is cut by samples or heads is fused, by tokens not always.
+      const Plan plan = with_split_states(random_plan(network, 2, 8, seed), seed);
+      static_cast<void>(graphs_of(lowering::lower(network, cluster, plan),
+                                  causal ? Precision::fp16 : Precision::bf16));
+    }
+  }
+}
+
+TEST_CASE("cuda: attention that cuDNN has no engine for goes by its scores") {
+  ExecDag dag = lowering::lower(heads_of_eight(2, true), star_of(1, "10 GB/s", "1us"),
+                                single_device_plan(heads_of_eight(2, true), 8));
+  dag.precision = dag.reduce_precision = Precision::bf16;
+  const Emulated machine({.attention = false});
+  emulated::attention_graphs() = 0;
+  CHECK(hw::CudaExecutor({}).check(dag) == "");
+  CHECK(emulated::attention_graphs() == 0);
 }
 
 TEST_CASE("cuda: on parts of a GPU and on several, the step of every executor keeps its order") {

@@ -117,7 +117,7 @@ TEST_CASE("memory plan: tensors share bytes only if the streams order their uses
     }
     const ExecDag dag = lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"), random);
     const hw::Dispatch order = hw::dispatch(dag);
-    const hw::Stores stores = hw::stores(dag);
+    const hw::Stores stores = hw::stores(dag, true);
     const hw::MemoryPlan plan = hw::plan_memory(dag, order, stores, 4, alignment, reuse_all);
     const hw::MemoryPlan own = hw::plan_memory(dag, order, stores, 4, alignment, {false, true});
     CAPTURE(network.name);
@@ -155,7 +155,7 @@ TEST_CASE("memory plan: on one device the lower bound is what a walk through the
     const ExecDag dag =
         lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 4));
     const hw::Dispatch order = hw::dispatch(dag);
-    const hw::Stores stores = hw::stores(dag);
+    const hw::Stores stores = hw::stores(dag, true);
     const hw::MemoryPlan plan = hw::plan_memory(dag, order, stores, 4, 1, reuse_all);
     std::map<hw::StoreKey, std::pair<std::size_t, std::size_t>> used;  // first and last operation
     for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -188,7 +188,7 @@ TEST_CASE("memory plan: what must begin as zero is set to zero by what uses it f
   const ExecDag dag =
       lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 5));
   const hw::Dispatch order = hw::dispatch(dag);
-  const hw::Stores stores = hw::stores(dag);
+  const hw::Stores stores = hw::stores(dag, true);
   for (const bool small_ones_stay : {true, false}) {
     const hw::MemoryPlan plan = hw::plan_memory(dag, order, stores, 4, alignment,
                                                 small_ones_stay ? hw::MemoryRules{} : reuse_all);

@@ -1,14 +1,15 @@
-// cuDNN's graph API on the emulated GPUs: one convolution per graph, forward or one of its
-// gradients.
+// cuDNN's graph API on the emulated GPUs: graphs are one convolution, forward or one of its
+// gradients, or attention (dnn_graph.cpp).
+#include "tests/hw/emulated/dnn.hpp"
+
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cudnn.h>
 
-#include <cuda_fp16.h>
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
-#include <set>
 
 #include "tests/hw/emulated/machine.hpp"
 
@@ -20,23 +21,6 @@ struct cudnnContext {
 namespace emulated {
 
 namespace {
-
-struct Described {
-  cudnnBackendDescriptorType_t type;
-  bool finalized = false;
-  std::map<cudnnBackendAttributeName_t, std::vector<char>> values;
-  std::map<cudnnBackendAttributeName_t, std::shared_ptr<Described>> parts;
-  bool rounds = false;  ///< of an engine and its configurations: to ten bits of mantissa
-
-  template <class T>
-  [[nodiscard]] std::vector<T> all(cudnnBackendAttributeName_t name) const {
-    const auto found = values.find(name);
-    if (found == values.end()) return {};
-    std::vector<T> list(found->second.size() / sizeof(T));
-    std::memcpy(list.data(), found->second.data(), list.size() * sizeof(T));
-    return list;
-  }
-};
 
 std::map<void*, std::shared_ptr<Described>>& known() {
   static std::map<void*, std::shared_ptr<Described>> all;
@@ -56,6 +40,7 @@ std::size_t size_of(cudnnBackendAttributeType_t type) {
     case CUDNN_TYPE_HANDLE:
       return 8;
     case CUDNN_TYPE_CHAR:
+    case CUDNN_TYPE_BOOLEAN:
       return 1;
     default:
       return 4;
@@ -138,7 +123,7 @@ Convolution convolution(const Described& operation) {
   const Names& names = *std::find_if(std::begin(kinds), std::end(kinds),
                                      [&](const Names& one) { return one.type == operation.type; });
   const auto part = [&](std::size_t p) -> const Described& {
-    return *operation.parts.at(names.part[p]);
+    return operation.part(names.part[p]);
   };
   Convolution c;
   c.result = names.result;
@@ -209,6 +194,60 @@ bool is_convolution(const Described& one) {
                      [&](const Names& names) { return names.type == one.type; });
 }
 
+/// Of a configuration of an engine.
+const Described& graph_of(const Described& choice) {
+  return choice.part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+}
+/// The convolution that a graph is; null: attention.
+const Described* convolution_of(const Described& graph) {
+  const Described& first = graph.part(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  return is_convolution(first) ? &first : nullptr;
+}
+constexpr std::int64_t attention_workspace = 256;
+}  // namespace
+
+int& attention_graphs() {
+  static int count = 0;
+  return count;
+}
+
+namespace {
+
+/// Attention on a stream. Null pointers, and those that are not aligned, are refused.
+cudnnStatus_t attend(cudnnHandle_t handle, const std::shared_ptr<Described>& plan,
+                     const std::map<std::int64_t, void*>& pointers, void* workspace) {
+  if (workspace == nullptr || reinterpret_cast<std::uintptr_t>(workspace) % 16 != 0) return bad;
+  ++attention_graphs();
+  const CUstream_st& on = *stream_of(handle->stream);
+  // Numbers that are passed by value are read now, as when a kernel is launched.
+  auto numbers = std::make_shared<std::map<std::int64_t, float>>();
+  const Described& graph = graph_of(plan->part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
+  for (const auto& operation : graph.parts.at(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
+    for (const auto& [name, parts] : operation->parts) {
+      const auto id = parts[0]->all<std::int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+      if (id.empty() || !pointers.contains(id[0])) continue;
+      void* const at = pointers.at(id[0]);
+      const auto aligned = parts[0]->all<std::int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT).at(0);
+      if (reinterpret_cast<std::intptr_t>(at) % aligned != 0 || at == nullptr) return bad;
+      const auto by_value = parts[0]->all<char>(CUDNN_ATTR_TENSOR_IS_BY_VALUE);
+      if (!by_value.empty() && by_value[0] != 0) (*numbers)[id[0]] = *static_cast<float*>(at);
+    }
+  }
+  const auto work = [=, &on](Nanoseconds start) {
+    const Described& own = graph_of(plan->part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
+    if (settings().numbers) {
+      std::memset(workspace, 0xff, static_cast<std::size_t>(attention_workspace));
+      std::map<std::int64_t, void*> all = pointers;
+      for (auto& [id, number] : *numbers) all[id] = &number;
+      compute(own, all);
+    }
+    const GraphWork size = work_of(own);
+    return std::optional(start + gemm_time(size.operations, size.bytes, on));
+  };
+  return put(handle->stream, work) == cudaSuccess ? CUDNN_STATUS_SUCCESS
+                                                  : CUDNN_STATUS_EXECUTION_FAILED;
+}
+
 }  // namespace
 
 }  // namespace emulated
@@ -250,9 +289,12 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
   const auto own = find(descriptor);
   if (!own || own->finalized || count < 1 || values == nullptr) return bad;
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    const auto other = find(*static_cast<cudnnBackendDescriptor_t const*>(values));
-    if (count != 1 || !other || !other->finalized) return bad;
-    own->parts[name] = other;
+    own->parts[name].clear();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto other = find(static_cast<cudnnBackendDescriptor_t const*>(values)[i]);
+      if (!other || !other->finalized) return bad;
+      own->parts[name].push_back(other);
+    }
     return CUDNN_STATUS_SUCCESS;
   }
   const auto* bytes = static_cast<const char*>(values);
@@ -263,10 +305,14 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   const auto own = find(descriptor);
   if (!own || own->finalized) return bad;
   if (is_convolution(*own) && !convolution(*own).agrees()) return bad;
+  if (own->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+    if (!own->has(CUDNN_ATTR_OPERATIONGRAPH_OPS)) return bad;
+    if (convolution_of(*own) == nullptr && !is_attention(*own)) return CUDNN_STATUS_NOT_SUPPORTED;
+  }
   if (own->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
     const bool placed = own->values.contains(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) ||
-                        own->parts.contains(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
-    if (!placed || !own->parts.contains(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)) return bad;
+                        own->has(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+    if (!placed || !own->has(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)) return bad;
   }
   own->finalized = true;
   return CUDNN_STATUS_SUCCESS;
@@ -277,14 +323,15 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor
                                        std::int64_t* count, void* values) {
   const auto own = find(descriptor);
   if (!own || !own->finalized) return bad;
-  const auto operation = [](const Described& one) -> const Described& {
-    return *one.parts.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)
-                ->parts.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-  };
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
-    // First an engine on tensor cores, then one that keeps all bits.
+    // First an engine on tensor cores, then one that keeps all bits. Of attention one, and none if
+    // it is to count on so many multiprocessors.
     auto* choices = static_cast<cudnnBackendDescriptor_t*>(values);
-    *count = std::min<std::int64_t>(asked, 2);
+    const bool attention = convolution_of(graph_of(*own)) == nullptr;
+    const bool counted = own->values.contains(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET);
+    *count = std::min<std::int64_t>(asked, !attention                         ? 2
+                                           : counted || !settings().attention ? 0
+                                                                              : 1);
     for (std::int64_t i = 0; i < *count; ++i) {
       const auto choice = find(choices[i]);
       if (!choice || choice->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) return bad;
@@ -310,8 +357,10 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor
     return CUDNN_STATUS_SUCCESS;
   }
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
-    const Described& choice = *own->parts.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    const std::int64_t bytes = convolution(operation(choice)).workspace();
+    const Described& choice = own->part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+    const Described* single = convolution_of(graph_of(choice));
+    const std::int64_t bytes =
+        single == nullptr ? attention_workspace : convolution(*single).workspace();
     std::memcpy(values, &bytes, sizeof bytes);
     *count = 1;
     return CUDNN_STATUS_SUCCESS;
@@ -326,13 +375,18 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   if (plan->all<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE).at(0)->device != handle->device) {
     return bad;
   }
-  const Described& choice = *plan->parts.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-  const Described& graph = *choice.parts.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-  Convolution c = convolution(*graph.parts.at(CUDNN_ATTR_OPERATIONGRAPH_OPS));
-  c.rounds = choice.rounds;
+  const Described& choice = plan->part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   const auto ids = pack->all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack->all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   void* workspace = pack->all<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE).at(0);
+  const Described* single = convolution_of(graph_of(choice));
+  if (single == nullptr) {
+    std::map<std::int64_t, void*> by_id;
+    for (std::size_t i = 0; i < ids.size(); ++i) by_id[ids[i]] = pointers.at(i);
+    return attend(handle, plan, by_id, workspace);
+  }
+  Convolution c = convolution(*single);
+  c.rounds = choice.rounds;
   const auto pointer = [&](const Side& tensor) {
     const auto at = std::find(ids.begin(), ids.end(), tensor.id) - ids.begin();
     return pointers.at(static_cast<std::size_t>(at));
@@ -349,6 +403,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     } else if (c.type == CUDNN_DATA_FLOAT) {
       compute(c, static_cast<float*>(used[0]), static_cast<float*>(used[1]),
               static_cast<float*>(used[2]));
+    } else if (c.type == CUDNN_DATA_HALF) {
+      compute(c, static_cast<__half*>(used[0]), static_cast<__half*>(used[1]),
+              static_cast<__half*>(used[2]));
     } else {
       compute(c, static_cast<__nv_bfloat16*>(used[0]), static_cast<__nv_bfloat16*>(used[1]),
               static_cast<__nv_bfloat16*>(used[2]));
@@ -361,6 +418,3 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                                                   : CUDNN_STATUS_EXECUTION_FAILED;
 }
 }
-    } else if (c.type == CUDNN_DATA_HALF) {
-      compute(c, static_cast<__half*>(used[0]), static_cast<__half*>(used[1]),
-              static_cast<__half*>(used[2]));

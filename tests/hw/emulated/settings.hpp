@@ -26,6 +26,7 @@ struct Settings {
   int memory_for = 0;
   bool streams_keep = true;      ///< partitions; else kernels run on the whole GPU
   Graphs graphs = Graphs::keep;  ///< PARSIM_EMULATED_PARTITIONS: their number
+  bool attention = true;         ///< cuDNN has engines for attention
 };
 [[nodiscard]] Settings& settings();
 
@@ -34,5 +35,7 @@ struct Settings {
 [[nodiscard]] std::map<std::string, std::int64_t>& nccl_calls();
 /// The order of work begins anew, as the seed has it.
 void restart();
+/// Graphs of attention that cuDNN has executed in this process.
+[[nodiscard]] int& attention_graphs();
 
 }  // namespace emulated
