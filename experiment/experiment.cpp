@@ -311,7 +311,10 @@ Experiment::Experiment(const Request& asked)
   sim::Slowdowns& slowdowns = request.sim.slowdowns;
   slowdowns.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
-  if (profile) slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
+  if (profile) {
+    slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
+    request.sim.shared_gpus = sim::shared_gpus_of(*profile, cluster);
+  }
   if (profile && profile->launch.samples > 0) {
     request.sim.launch_interval = profile->launch.median;
   }
@@ -409,6 +412,9 @@ std::string Experiment::step_summary() const {
   }
   for (const CommonMemory& memory : slowdowns.common_memory) {
     summary += "; " + common_memory_text(memory, cluster);
+  }
+  if (!request.sim.shared_gpus.empty()) {
+    summary += "; between parts of one GPU kernels carry messages, not NCCL";
   }
   if (request.sim.fusion != sim::Fusion::none) {
     summary += "; --fusion " + std::string(to_text(request.sim.fusion));

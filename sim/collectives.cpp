@@ -195,12 +195,22 @@ Bytes part_carried(Bytes payload, const CollectiveChoice& choice) {
   return {std::llround(static_cast<double>(payload.value) * choice.traffic)};
 }
 
+bool are_parts_of_one_gpu(std::span<const DeviceId> devices, const SimOptions& options) {
+  return std::any_of(options.shared_gpus.begin(), options.shared_gpus.end(),
+                     [&](const std::vector<DeviceId>& parts) {
+                       return std::all_of(devices.begin(), devices.end(), [&](DeviceId device) {
+                         return std::binary_search(parts.begin(), parts.end(), device);
+                       });
+                     });
+}
+
 CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
                         PathCache& paths, const SimOptions& options) {
   const bool exchange = kind == CollectiveKind::all_to_all;
   CollectiveChoice choice;
   if (exchange) choice.algorithm = "pairwise";
   if (options.collectives == CollectiveCost::ideal || group.size() < 2) return choice;
+  if (are_parts_of_one_gpu(group, options)) return choice;
   const CommShape& shape = paths.shape(group);
   if (!shape.gpus) return choice;
   if (options.collectives == CollectiveCost::measured) {

@@ -99,6 +99,9 @@ struct RingMessages {
                                              const CollectiveChoice& choice);
 /// The bytes of a flow that links carry.
 [[nodiscard]] Bytes part_carried(Bytes payload, const CollectiveChoice& choice);
+/// Whether all devices are parts of one GPU (SimOptions::shared_gpus).
+[[nodiscard]] bool are_parts_of_one_gpu(std::span<const DeviceId> devices,
+                                        const SimOptions& options);
 /// What the options make of a collective: the table's time, NCCL's, or nothing beyond the links.
 /// For all_to_all: pairwise messages of one group (sim/nccl.hpp, message_wait).
 [[nodiscard]] CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group,

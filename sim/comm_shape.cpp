@@ -1,5 +1,6 @@
 // How NCCL sees a group of devices, and the path of a message.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -138,6 +139,7 @@ Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, PathCache& path
   const DeviceModel &a = cluster.model(from), &b = cluster.model(to);
   const bool gpus = a.kind == DeviceKind::gpu && b.kind == DeviceKind::gpu;
   if (options.collectives == CollectiveCost::ideal || !gpus) return route.latency;
+  if (are_parts_of_one_gpu(std::array{from, to}, options)) return route.latency;
   const bool sockets = is_module(a) && is_module(b);
   const std::optional<LinkKind> kind = kind_of(cluster, route);
   const MessagePath path{

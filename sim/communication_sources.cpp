@@ -58,10 +58,13 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
     if (transfer) {
       if (record.device == record.to) continue;
       const std::array ends{DeviceId{record.device}, DeviceId{record.to}};
-      (ideal || !all_gpus(cluster, ends) ? sources.links : sources.library) += time;
+      const bool by_library =
+          !ideal && all_gpus(cluster, ends) && !are_parts_of_one_gpu(ends, options);
+      (by_library ? sources.library : sources.links) += time;
       continue;
     }
-    if (ideal || !all_gpus(cluster, dag.group(group_id))) {
+    if (ideal || !all_gpus(cluster, dag.group(group_id)) ||
+        are_parts_of_one_gpu(dag.group(group_id), options)) {
       sources.links += time;
       continue;
     }

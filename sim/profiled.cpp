@@ -233,6 +233,17 @@ std::vector<CommonMemory> common_memory_of(const Profile& profile, const Cluster
   return scarce;
 }
 
+std::vector<std::vector<DeviceId>> shared_gpus_of(const Profile& profile, const Cluster& cluster) {
+  std::vector<std::vector<DeviceId>> gpus;
+  if (!is_machine_of(profile, cluster) || profile.machine.backend != "cuda") return gpus;
+  for (const CommonMemory& memory : profile.common_memory) {
+    std::vector<DeviceId>& parts = gpus.emplace_back();
+    for (const MemoryPart& part : memory.parts) parts.push_back(part.device);
+    std::sort(parts.begin(), parts.end());
+  }
+  return gpus;
+}
+
 std::unique_ptr<CostModel> make_profiled(const Cluster& cluster, std::unique_ptr<CostModel> base,
                                          const Profile& profile, const std::string& where) {
   std::set<std::string> measured;

@@ -90,6 +90,9 @@ struct SimOptions {
   /// With p2p, or with contention on devices (Slowdowns::has_contention()), all are simulated.
   bool merge = true;
   Slowdowns slowdowns{};
+  /// Devices that are parts of one GPU, sorted: kernels move what goes between them, no library, so
+  /// a message within one of these takes what its links take (of nccl and measured).
+  std::vector<std::vector<DeviceId>> shared_gpus{};
   std::vector<CollectiveTable> tables{};  ///< of measured only
   /// The host of each device launches one operation per interval, in id order, the first one before
   /// the step; an operation of several devices waits for the hosts of all of them. 0: all
@@ -162,5 +165,8 @@ struct CostSource {
 /// is the profile's machine.
 [[nodiscard]] std::vector<CommonMemory> common_memory_of(const Profile& profile,
                                                          const Cluster& cluster);
+/// SimOptions::shared_gpus of the profile's machine, if it is the cluster.
+[[nodiscard]] std::vector<std::vector<DeviceId>> shared_gpus_of(const Profile& profile,
+                                                                const Cluster& cluster);
 
 }  // namespace parsim::sim

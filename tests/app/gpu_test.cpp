@@ -99,7 +99,10 @@ TEST_CASE("gpu: a profile of other parts, another driver or less memory is not u
   const std::string profile = folder.path("profile.json");
   REQUIRE(run_on_gpu({"calibrate", "-o", profile}, on_parts).exit_code == 0);
   const Words compare{"compare", "--hw", "--strategy", "data", "--profile", profile};
-  CHECK(run_on_gpu(compare, on_parts).exit_code == 0);
+  const Finished own = run_on_gpu(compare, on_parts);
+  CHECK(own.exit_code == 0);
+  CHECK(own.out.find("between parts of one GPU kernels carry messages, not NCCL") !=
+        std::string::npos);
   const Finished driver = run_on_gpu(compare, on_parts, {"PARSIM_EMULATED_DRIVER=13010"});
   CHECK(driver.exit_code == 2);
   CHECK(driver.err.find("driver CUDA 13.0.0, here 13.1.0") != std::string::npos);

@@ -352,5 +352,42 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
   CHECK(sources.lacking == std::vector<std::string>{"all-reduce over 4", "all-gather over 8"});
 }
 
+TEST_CASE("collective tables: what parts of one GPU exchange is no library's, only links'") {
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
+  PathCache paths(cluster);
+  const std::vector<DeviceId> all = devices_of(cluster, DeviceKind::gpu);
+  const std::vector<DeviceId> two(all.begin(), all.begin() + 2);
+  const std::vector<DeviceId> three(all.begin(), all.begin() + 3);
+  SimOptions options;
+  options.collectives = CollectiveCost::nccl;
+  SimOptions parts = options;
+  parts.shared_gpus = {two};
+  SimOptions ideal = options;
+  ideal.collectives = CollectiveCost::ideal;
+  const Bytes payload{1 << 20};
+  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_to_all}) {
+    const auto time = [&](const auto& group, const SimOptions& how) {
+      return collective_time(kind, group, payload, paths, how);
+    };
+    CHECK(time(two, parts) == time(two, ideal));
+    CHECK(time(two, options) > time(two, ideal));
+    CHECK(time(three, parts) == time(three, options));
+  }
+  CHECK(transfer_wait(two[0], two[1], payload, paths, parts) ==
+        transfer_wait(two[0], two[1], payload, paths, ideal));
+  CHECK(transfer_wait(two[0], three[2], payload, paths, parts) ==
+        transfer_wait(two[0], three[2], payload, paths, options));
+  ExecDag dag = bare_dag();
+  (void)add_equal(dag, CollectiveKind::all_reduce, two, payload.value);
+  (void)add_transfer(dag, 0, 1, payload.value);
+  (void)add_equal(dag, CollectiveKind::all_reduce, three, payload.value);
+  (void)add_transfer(dag, 0, 2, payload.value);
+  const auto cost = make_tile_costs(cluster, parts);
+  const std::vector<Seconds> times{Seconds{1}, Seconds{2}, Seconds{3}, Seconds{4}};
+  const CommunicationSources sources = communication_sources(dag, times, cluster, *cost, parts);
+  CHECK(sources.links == doctest::Approx(0.3));
+  CHECK(sources.library == doctest::Approx(0.7));
+}
+
 }  // namespace
 }  // namespace parsim::sim
