@@ -225,6 +225,13 @@ class LayerKernels : private KernelMaker<Engine> {
     loss.all_positions = own.empty() ? loss.positions : axes[0].extent;
     loss.share = static_cast<Wide<T>>(1 / static_cast<double>(p_.dag.batch * loss.all_positions));
     const bool along = loss.lines.x.stride[loss.lines.axis] == 1;
+    if (!p_.forward() && along && !loss.lines.lines.channels_last &&
+        walk_over(in, std::array{gradient(0), loss.lines.x}).is_packed()) {
+      const CrossEntropyRows<T> body{loss, start_of(loss.lines.x, in), start_of(gradient(0), in),
+                                     adds(0, in)};
+      out_.push_back(engine_.each_row(loss.lines.count, loss.lines.extent, body));
+      return;
+    }
     loss.lines.dot = engine_.scratch(loss.lines.count);
     reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
     if (p_.forward()) {
@@ -232,10 +239,7 @@ class LayerKernels : private KernelMaker<Engine> {
                        CrossEntropyForward<T>{loss, p_.out, p_.slices.adds});
     }
     loss.lines.dx = gradient(0);
-    const CrossEntropyBackward<T> body{loss, along};
-    const bool lies_in_lines = along && !loss.lines.lines.channels_last;
-    if (lies_in_lines && packed(in, std::array{gradient(0), loss.lines.x}, 0, body)) return;
-    each(in.volume(), body);
+    each(in.volume(), CrossEntropyBackward<T>{loss, along});
   }
 
   void operator()(const Norm& norm) {

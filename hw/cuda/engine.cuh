@@ -112,11 +112,11 @@ __global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint3
 }
 
 /// The sum of all threads' values, in every thread. `shared` has one for each.
-template <class Sum>
+template <unsigned threads = line_threads, class Sum>
 __device__ Sum block_sum(Sum sum, Sum* shared) {
   __syncthreads();
   shared[threadIdx.x] = sum;
-  for (unsigned half = line_threads / 2; half > 0; half /= 2) {
+  for (unsigned half = threads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) {
       sum += shared[threadIdx.x + half];
@@ -127,16 +127,18 @@ __device__ Sum block_sum(Sum sum, Sum* shared) {
   return shared[0];
 }
 
-/// A block for each row, whose elements it finds in the cache when it writes.
-template <class Body, class Sum>
-__global__ void write_rows(std::uint32_t count, Body body) {
-  __shared__ Sum shared[line_threads];
+/// A block for each row, whose elements it finds in the cache when it writes: fewer and larger
+/// blocks for long rows.
+inline constexpr unsigned long_row_threads = 1024;
+template <unsigned threads, class Body, class Sum>
+__global__ void __launch_bounds__(threads) write_rows(std::uint32_t count, Body body) {
+  __shared__ Sum shared[threads];
   const std::uint32_t row = blockIdx.x;
   const auto begun = begin_row(body, row);
   Sum sum{};
-  for (std::uint32_t i = threadIdx.x; i < count; i += line_threads) sum += body.term(begun, i);
-  const auto made = body.finish(row, block_sum(sum, shared));
-  for (std::uint32_t i = threadIdx.x; i < count; i += line_threads) body.write(begun, i, made);
+  for (std::uint32_t i = threadIdx.x; i < count; i += threads) sum += body.term(begun, i);
+  const auto made = body.finish(row, block_sum<threads>(sum, shared));
+  for (std::uint32_t i = threadIdx.x; i < count; i += threads) body.write(begun, i, made);
 }
 
 /// Neighbouring threads take neighbouring rows; a column of threads shares a row's parts.
@@ -268,8 +270,16 @@ class CudaEngine {
 
   template <class Body>
   [[nodiscard]] Action each_row(std::uint32_t rows, std::uint32_t count, Body body) const {
+    using Sum = SumOf<Body, float>;
+    constexpr std::uint32_t long_row = 8192;
     return [=](const CudaContext& context) {
-      launch(write_rows<Body, SumOf<Body, float>>, rows, line_threads, context.stream, count, body);
+      if (count > long_row) {
+        launch(write_rows<long_row_threads, Body, Sum>, rows, long_row_threads, context.stream,
+               count, body);
+      } else {
+        launch(write_rows<line_threads, Body, Sum>, rows, line_threads, context.stream, count,
+               body);
+      }
     };
   }
 

@@ -170,17 +170,46 @@ struct CrossEntropyBackward {
     const Index at = loss.lines.at(line, i);
     add_to(loss.lines.dx(at), slope(loss.lines.x.wide(at), line, i), false);
   }
-  /// Where lines lie behind each other without gaps.
-  constexpr Wide<T> operator()(std::uint32_t n, const Wide<T> (&v)[1]) const {
-    const auto [line, i] = loss.lines.place(n, true);
-    return slope(v[0], line, i);
-  }
 
  private:
   [[nodiscard]] constexpr Wide<T> slope(Wide<T> x, std::uint32_t line, std::uint32_t i) const {
     const Wide<T> probability = std::exp(x - loss.lines.top[line]) / loss.lines.sum[line];
     const Wide<T> truth = static_cast<Wide<T>>(i) == loss.lines.dot[line] ? 1 : 0;
     return (probability - truth) * loss.share;
+  }
+};
+
+/// Row by row: the gradient where lines lie behind each other without gaps.
+template <class T>
+struct CrossEntropyRows {
+  CrossEntropy<T> loss;
+  const T* x = nullptr;
+  T* dx = nullptr;
+  bool adds = false;
+
+  using Sum = SoftmaxSums<Wide<T>>;
+  struct Line {
+    const T* x = nullptr;
+    T* dx = nullptr;
+  };
+  struct Made {
+    Wide<T> logarithm = 0;  ///< of the sum of exp(x)
+    std::uint32_t truth = 0;
+  };
+  [[nodiscard]] constexpr Line begin(std::uint32_t line) const {
+    const std::size_t at = std::size_t{line} * loss.lines.extent;
+    return {x + at, dx + at};
+  }
+  [[nodiscard]] constexpr Sum term(const Line& line, std::uint32_t i) const {
+    return {static_cast<Wide<T>>(line.x[i]), 1};
+  }
+  [[nodiscard]] constexpr Made finish(std::uint32_t line, const Sum& sums) const {
+    return {sums.top + std::log(sums.sum), static_cast<std::uint32_t>(loss.truth(line))};
+  }
+  constexpr void write(const Line& line, std::uint32_t i, const Made& made) const {
+    const Wide<T> probability = std::exp(static_cast<Wide<T>>(line.x[i]) - made.logarithm);
+    const Wide<T> value = (probability - (i == made.truth ? 1 : 0)) * loss.share;
+    line.dx[i] = static_cast<T>(adds ? static_cast<Wide<T>>(line.dx[i]) + value : value);
   }
 };
 

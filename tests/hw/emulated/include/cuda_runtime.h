@@ -8,6 +8,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(threads)
 #define __shared__ static  // blocks run one after another
 
 extern dim3 gridDim, blockDim, blockIdx, threadIdx;
