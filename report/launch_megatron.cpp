@@ -39,6 +39,19 @@ strategies::ContextExchange exchange_of(const Network& network, const Plan& plan
   return strategies::ContextExchange::a2a;
 }
 
+/// The line of the script that sets how many of a GPU's queues its streams share, where Megatron-LM
+/// insists: megatron/training/arguments.py, validate_args.
+std::vector<std::string> connections(const strategies::Degrees& degrees) {
+  // Its FSDP refuses one queue, which the caller's environment may name.
+  if (*degrees.zero > 1) return {"unset CUDA_DEVICE_MAX_CONNECTIONS"};
+  // One queue starts kernels in the order of their launch: an all-reduce before the matmul that is
+  // to hide it. Blackwell GPUs take any number.
+  if (*degrees.tp > 1 || degrees.cp.value_or(1) > 1) {
+    return {"export CUDA_DEVICE_MAX_CONNECTIONS=1"};
+  }
+  return {};
+}
+
 std::vector<std::string> arguments_of(const CarriedPlan& carried) {
   check_megatron(carried);
   const Plan& plan = carried.plan;
@@ -128,7 +141,8 @@ Launch megatron_files(const CarriedPlan& carried) {
   const Plan& plan = carried.plan;
   const std::vector<std::string> arguments = arguments_of(carried);
   const std::vector<LaunchMachine> machines = carried.equal_machines();
-  std::vector<std::string> command{"parallelism=("};
+  std::vector<std::string> command = connections(carried.degrees());
+  command.emplace_back("parallelism=(");
   for (const std::string& word : arguments) {
     if (word.starts_with("--")) {
       command.push_back("  " + word);

@@ -225,6 +225,44 @@ TEST_CASE("launch: the script starts each machine's part, and refuses others") {
   CHECK(run("2").err == "NODE_RANK is 2, there are 2 machines\n");
 }
 
+// Megatron-LM's validate_args stops a run with tensor parallelism or parts of the tokens (before
+// Blackwell) unless the variable is 1, and one with its FSDP if it is.
+TEST_CASE("launch: the script sets CUDA_DEVICE_MAX_CONNECTIONS where Megatron-LM insists") {
+  const auto seen = [](void (*change)(experiment::Request&), const std::string& before) {
+    const Made four = made(machines, 4, change);
+    const Launch launch = launch_files(Trainer::megatron, four.experiment->network,
+                                       four.experiment->cluster, four.plan);
+    const testing::TemporaryFolder folder;
+    for (const LaunchFile& file : launch.files) folder.write(file.name, file.text);
+    folder.write("torchrun", "#!/bin/sh\necho \"${CUDA_DEVICE_MAX_CONNECTIONS-unset}\"\n");
+    return testing::run_program("/bin/sh",
+                                {"-c", before + "chmod +x torchrun; PATH=.:$PATH NODE_RANK=0 "
+                                                "MASTER_ADDR=node0 bash run.sh train.py"},
+                                folder.folder())
+        .out;
+  };
+  const auto replicas = [](experiment::Request& request) {
+    request.tensor_parallel = request.pipeline_parallel = 1;
+  };
+  const auto tensor = [](experiment::Request& request) {
+    request.tensor_parallel = 2;
+    request.pipeline_parallel = 1;
+  };
+  const auto context = [](experiment::Request& request) {
+    request.context_parallel = 2;
+    request.tensor_parallel = request.pipeline_parallel = 1;
+  };
+  const auto fsdp = [](experiment::Request& request) {
+    request.tensor_parallel = request.zero_stage = 2;
+    request.pipeline_parallel = 1;
+  };
+  const std::string eight = "export CUDA_DEVICE_MAX_CONNECTIONS=8; ";
+  CHECK(seen(tensor, eight) == "1\n");
+  CHECK(seen(context, eight) == "1\n");
+  CHECK(seen(replicas, eight) == "8\n");
+  CHECK(seen(fsdp, "export CUDA_DEVICE_MAX_CONNECTIONS=1; ") == "unset\n");
+}
+
 TEST_CASE("launch: what Megatron-LM has no words for is refused, with the nearest that it has") {
   Made plain = made(machines, 4, [](experiment::Request& request) {
     request.tensor_parallel = 2;
