@@ -61,6 +61,7 @@ bool ties_embeddings(const Network& network) {
 
 void check_flagscale(const CarriedPlan& carried, const std::vector<Mesh>& meshes) {
   for (const strategies::StageSummary& stage : carried.stages()) {
+    carried.require_megatron_groups(*stage.tp, stage.sequence_parallel);
     if (*stage.tp > 1 && stage.sequence_parallel != carried.stages().front().sequence_parallel &&
         *carried.stages().front().tp > 1) {
       carried.refuse("some stages have sequence parallelism, others not", "all or none");

@@ -13,6 +13,15 @@ void check_megatron(const CarriedPlan& carried) {
   carried.require_recompute(
       {strategies::Recompute::none, strategies::Recompute::selective, strategies::Recompute::full},
       "none, selective or full");
+  const strategies::Degrees& degrees = carried.degrees();
+  carried.require_megatron_groups(*degrees.tp, degrees.sequence_parallel.value_or(false));
+  // megatron/core/parallel_state.py, initialize_model_parallel
+  const std::int64_t groups = carried.zero_groups(), parts = degrees.ep.value_or(1);
+  if (*degrees.dp / parts % groups != 0) {
+    carried.refuse(fmt::format("{} ZeRO groups of {} replicas that divide the experts in {}",
+                               groups, *degrees.dp, parts),
+                   "--zero-group with as many replicas of each expert in every group");
+  }
 }
 
 /// "Et*5|t*4|t*3L".

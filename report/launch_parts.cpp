@@ -74,6 +74,30 @@ void CarriedPlan::require_recompute(const std::set<strategies::Recompute>& known
          "--recompute " + accepted);
 }
 
+void CarriedPlan::require_megatron_groups(std::int64_t tp, bool sequence_parallel) const {
+  for (const Layer& layer : network.layers) {
+    const Attention* attention = layer.kind.as<Attention>();
+    if (attention == nullptr) continue;
+    // megatron/core/transformer/transformer_config.py, __post_init__
+    if (attention->heads % tp != 0) {
+      refuse(fmt::format("{} on groups of {} devices", counted(attention->heads, "attention head"),
+                         tp),
+             "--tp with a divisor of the heads");
+    }
+    if (attention->key_heads % tp != 0 && tp % attention->key_heads != 0) {
+      refuse(fmt::format("{} on groups of {} devices",
+                         counted(attention->key_heads, "key/value head"), tp),
+             "--tp with a divisor or a multiple of the key/value heads");
+    }
+  }
+  // megatron/core/transformer/moe/moe_layer.py, forward
+  const auto routes = [](const Layer& layer) { return layer.kind.as<ExpertDispatch>() != nullptr; };
+  if (tp > 1 && !sequence_parallel &&
+      std::any_of(network.layers.begin(), network.layers.end(), routes)) {
+    refuse("experts and tensor parallelism without sequence parallelism", "--sequence-parallel");
+  }
+}
+
 std::vector<std::int64_t> CarriedPlan::blocks_by_stage() const {
   const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
   const std::int64_t count = std::ssize(strategies::first_layers_of_blocks(network));

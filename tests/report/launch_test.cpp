@@ -263,6 +263,48 @@ TEST_CASE("launch: the script sets CUDA_DEVICE_MAX_CONNECTIONS where Megatron-LM
   CHECK(seen(fsdp, "export CUDA_DEVICE_MAX_CONNECTIONS=1; ") == "unset\n");
 }
 
+TEST_CASE("launch: groups that Megatron-LM's model cannot have are refused") {
+  const auto eight = [](experiment::Request& request) {
+    request.tensor_parallel = 8;
+    request.pipeline_parallel = request.data_parallel = 1;
+  };
+  const auto keys = [](experiment::Request& request) {
+    request.network =
+        "gpt:layers=2,hidden=60,heads=6,kv_heads=2,seq_length=30,vocab_size=240,ffn_hidden=240";
+    request.cluster = "nodes:1x3,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+    request.tensor_parallel = 3;
+    request.pipeline_parallel = request.data_parallel = 1;
+  };
+  const auto experts = [](experiment::Request& request) {
+    request.network += ",experts=4";
+    request.tensor_parallel = 2;
+    request.pipeline_parallel = 1;
+    request.expert_parallel = 2;
+  };
+  const auto sequence = [](experiment::Request& request) {
+    request.network += ",experts=4";
+    request.tensor_parallel = request.expert_parallel = 2;
+    request.pipeline_parallel = 1;
+    request.sequence_parallel = true;
+  };
+  CHECK(
+      refusal(made(machines, 2, eight)).find("4 attention heads on groups of 8 devices; accept") !=
+      std::string::npos);
+  CHECK(refusal(made(machines, 2, keys)).find("2 key/value heads on groups of 3 devices; accept") !=
+        std::string::npos);
+  CHECK(refusal(made(machines, 2, experts)).ends_with("accepted: --sequence-parallel"));
+  CHECK(refusal(made(machines, 2, sequence)).empty());
+  const auto groups = [](experiment::Request& request) {
+    request.network += ",experts=4";
+    request.tensor_parallel = request.pipeline_parallel = 1;
+    request.expert_parallel = 4;
+    request.zero_stage = 1;
+    request.zero_group = {2, false};  // 4 groups, but 2 replicas of each expert
+  };
+  CHECK(refusal(made(machines, 2, groups)).find("4 ZeRO groups of 8 replicas") !=
+        std::string::npos);
+}
+
 TEST_CASE("launch: what Megatron-LM has no words for is refused, with the nearest that it has") {
   Made plain = made(machines, 4, [](experiment::Request& request) {
     request.tensor_parallel = 2;
