@@ -5,9 +5,10 @@
 #
 # Always: Python's parsers of JSON, TOML and YAML. With PARSIM_LONG=1, which ./test --all sets, also
 # the trainers' own: DeepSpeed's and accelerate's of ds_config.json, torchtitan's of
-# parallelism.toml, accelerate's of accelerate.yaml with the checks of `accelerate launch`;
-# installed from PyPI into a folder that goes again (with PyTorch, about 6 GB; PARSIM_TRAINERS=DIR
-# is such a folder that is there). Exit code 77 (skipped) where PyPI cannot be reached.
+# parallelism.toml, accelerate's of accelerate.yaml with the checks of `accelerate launch`, which asks
+# for the version of transformers; installed from PyPI into a folder that goes again (with PyTorch,
+# about 6 GB; PARSIM_TRAINERS=DIR is such a folder that is there, or is to stay). Exit code 77
+# (skipped) where PyPI cannot be reached.
 parsim=$(realpath -- "$1")
 tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P) || exit 1
 place=$(mktemp -d) || exit 1
@@ -59,7 +60,7 @@ environment=${PARSIM_TRAINERS-$place/trainers}
 if [[ ! -d $environment ]]; then
   python3 -m venv "$environment" || exit 1
   if ! DS_BUILD_OPS=0 "$environment/bin/pip" install -q torch deepspeed==0.19.8 torchtitan==0.2.2 \
-    accelerate==1.15.0 > pip.log 2>&1; then
+    accelerate==1.15.0 transformers==5.24.0 > pip.log 2>&1; then
     tail -n 3 pip.log
     echo 'SKIPPED: the trainers cannot be installed from PyPI'
     exit 77
