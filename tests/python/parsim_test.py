@@ -167,6 +167,18 @@ class Forms(unittest.TestCase):
             self.assertEqual(plan, parsim.read_plan(f'{folder}/plan.json'))
             self.assertIn('run.sh', os.listdir(folder))
 
+    def test_launch_files_are_read_back_as_the_same_step(self):
+        cluster = 'nodes:2x4,device=a100-sxm4-80*4+l40s*4,intra=25GB/s,inter=3GB/s'
+        job = {'network': 'gpt:layers=6,hidden=256,heads=4', 'cluster': cluster}
+        for trainer, degrees in {'megatron': {'tp': 2, 'pp': 2, 'dp': 2}, 'flagscale': {}}.items():
+            with self.subTest(trainer), tempfile.TemporaryDirectory() as folder:
+                plan = parsim.plan(**job, batch=32, precision='bf16', optimizer='adam',
+                                   strategy='tensor', **degrees, launch=trainer, output=folder)
+                os.remove(f'{folder}/plan.json')
+                written = parsim.simulate(**job, plan=plan).step_time_s
+                read = parsim.simulate(**job, plan=folder).step_time_s
+                self.assertLess(abs(read / written - 1), 1e-9)
+
     def test_strategies(self):
         def halves(network, cluster):
             self.assertEqual(network.layers, len(network.rows))
