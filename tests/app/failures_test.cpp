@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::app {
@@ -40,14 +41,14 @@ TEST_CASE("failures: simulate, compare and explain show them where they are aske
     const json row = row_of(asked);
     const json goodput = row["goodput"];
     // Two GPUs that compute fail twice as often as one; sqrt(2 * 2 s * 90000 s) = 600 s.
-    CHECK(goodput["mtbf_s"] == doctest::Approx(25 * 3600));
-    CHECK(goodput["young_interval_s"] == doctest::Approx(600));
+    CHECK(goodput["mtbf_s"] == testing::approx(25 * 3600));
+    CHECK(goodput["young_interval_s"] == testing::approx(600));
     CHECK(goodput["restart_s"] == 60);
     CHECK(goodput["checkpoint_interval_s"].get<double>() ==
-          doctest::Approx(goodput["steps_between_checkpoints"].get<double>() *
+          testing::approx(goodput["steps_between_checkpoints"].get<double>() *
                           row["step_time_s"].get<double>()));
     // 2 / 600 for checkpoints, half of 600 and 60 s of every 90000 for failures.
-    CHECK(goodput["share"] == doctest::Approx(1 - 2.0 / 600 - 360.0 / 90000).epsilon(1e-4));
+    CHECK(goodput["share"] == testing::approx(1 - 2.0 / 600 - 360.0 / 90000).epsilon(1e-4));
     CHECK(row["inputs"]["mtbf"] == 180000);
   }
   CHECK(printed({"compare"}, asked, "csv").find(",goodput_samples_per_s,") != std::string::npos);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::app {
@@ -67,8 +68,8 @@ TEST_CASE("gpu: parts that share memory are predicted as measured, and not witho
     const json& times = known["common_memory"][0]["parts"][part];
     return times["together"]["median_s"].get<double>() / times["alone"]["median_s"].get<double>();
   };
-  CHECK(factor(0) == doctest::Approx(2 / (64. / 48)).epsilon(0.01));
-  CHECK(factor(1) == doctest::Approx(2).epsilon(0.01));
+  CHECK(factor(0) == testing::approx(2 / (64. / 48)).epsilon(0.01));
+  CHECK(factor(1) == testing::approx(2).epsilon(0.01));
   const auto errors = [&](const std::string& with) {
     const Finished run =
         run_on_gpu({"validate", "--hw", "--strategy", "data", "--strategy", "model-even",

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::app {
@@ -69,7 +70,7 @@ TEST_CASE(
   CHECK(row["cost_sources"]["measured"] == 1.0);
   const double measured = row["measured_step_time_s"];
   const double predicted = row["step_time_s"];
-  CHECK(row["measured_error"] == doctest::Approx((predicted - measured) / measured));
+  CHECK(row["measured_error"] == testing::approx((predicted - measured) / measured));
 
   const Finished simulated = run_hardware({"simulate", "--network", "lenet5", "--batch", "32",
                                            "--strategy", "data", "--profile", profile, "--json"});

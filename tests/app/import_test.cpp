@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/profile.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/kineto_writer.hpp"
 #include "tests/support/program.hpp"
 
@@ -36,7 +37,7 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
   const json result = json::parse(done.out);
-  CHECK(result["measured_step_time_s"].get<double>() == doctest::Approx(310e-6).epsilon(1e-9));
+  CHECK(result["measured_step_time_s"].get<double>() == testing::approx(310e-6).epsilon(1e-9));
   CHECK(result["steps"] == 3);
   CHECK(result["device"] == "gpu1");
   CHECK(result["inputs"]["trace"] == "trace.json");
@@ -46,15 +47,15 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
     predicted += part["predicted_s"].get<double>();
     measured += part["measured_s"].get<double>();
   }
-  CHECK(measured == doctest::Approx(310e-6).epsilon(1e-9));
-  CHECK(predicted == doctest::Approx(result["predicted_step_time_s"].get<double>()).epsilon(1e-9));
-  CHECK(points == doctest::Approx(result["predicted_mfu"].get<double>() -
+  CHECK(measured == testing::approx(310e-6).epsilon(1e-9));
+  CHECK(predicted == testing::approx(result["predicted_step_time_s"].get<double>()).epsilon(1e-9));
+  CHECK(points == testing::approx(result["predicted_mfu"].get<double>() -
                                   result["measured_mfu"].get<double>())
                       .epsilon(1e-9));
 
   REQUIRE(result["modules"].size() == 5);
   CHECK(result["modules"][0]["path"] == "MLP_0/Linear_0");
-  CHECK(result["modules"][0]["measured_s"].get<double>() == doctest::Approx(45e-6).epsilon(1e-9));
+  CHECK(result["modules"][0]["measured_s"].get<double>() == testing::approx(45e-6).epsilon(1e-9));
 
   // The trace is faster than two T4s are predicted to be.
   const std::string text = import_trace(folder, {}).out;
@@ -84,7 +85,7 @@ TEST_CASE("import: its profile is one that --profile reads, and rerun makes the 
   for (const json& part : calibrated["parts"]) {
     if (part["part"] != "products" && part["part"] != "element_wise") continue;
     CHECK(part["predicted_s"].get<double>() ==
-          doctest::Approx(part["measured_s"].get<double>()).epsilon(1e-9));
+          testing::approx(part["measured_s"].get<double>()).epsilon(1e-9));
   }
 
   folder.write("result.json", done.out);

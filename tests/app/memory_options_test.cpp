@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::testing {
@@ -105,8 +106,8 @@ TEST_CASE("memory options: recomputing takes about a third longer, splitting sta
   };
   CHECK(again["inputs"]["recompute"] == "optimal");
   CHECK(split["inputs"]["zero"] == 2);
-  CHECK(time(again) / time(plain) == doctest::Approx(1.3).epsilon(0.06));
-  CHECK(time(split) / time(plain) == doctest::Approx(1).epsilon(0.06));
+  CHECK(time(again) / time(plain) == testing::approx(1.3).epsilon(0.06));
+  CHECK(time(split) / time(plain) == testing::approx(1).epsilon(0.06));
   CHECK(peak(again) < 0.8 * peak(plain));
   CHECK(peak(split) < 0.8 * peak(plain));
 }
@@ -117,7 +118,7 @@ TEST_CASE("memory options: memory that is kept free decides what fits, and repor
   };
   const json plain = result("");
   const double share = 0.06, memory = 16.0 * 1024 * 1024 * 1024;
-  CHECK(plain["headroom_bytes"].get<double>() == doctest::Approx(share * memory));
+  CHECK(plain["headroom_bytes"].get<double>() == testing::approx(share * memory));
   CHECK(plain["devices"][0]["headroom_bytes"] == plain["headroom_bytes"]);
   CHECK(plain["inputs"]["headroom"]["share"] == share);
   const auto peak = plain["devices"][0]["peak_memory_bytes"].get<std::int64_t>();

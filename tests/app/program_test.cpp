@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/approx.hpp"
+
 namespace parsim::app {
 namespace {
 
@@ -108,10 +110,10 @@ TEST_CASE("program: the parts of a device's step add up to the step") {
     const double sum = device["compute_s"].get<double>() +
                        device["exposed_communication_s"].get<double>() +
                        device["idle_s"].get<double>();
-    CHECK(sum == doctest::Approx(step).epsilon(1e-9));
+    CHECK(sum == testing::approx(step).epsilon(1e-9));
   }
   CHECK(result["throughput_samples_per_s"].get<double>() ==
-        doctest::Approx(64 / step).epsilon(1e-12));
+        testing::approx(64 / step).epsilon(1e-12));
 }
 
 TEST_CASE("program: data parallelism by ring moves 2(G-1)P bytes") {
@@ -237,8 +239,8 @@ TEST_CASE("program: jitter spreads the step, a straggler makes it longer, the pl
   const auto compute = [](const json& result, std::size_t device) {
     return result["devices"][device]["compute_s"].get<double>();
   };
-  CHECK(compute(slow, 0) == doctest::Approx(2 * compute(plain, 0)).epsilon(1e-9));
-  CHECK(compute(slow, 1) == doctest::Approx(compute(plain, 1)).epsilon(1e-9));
+  CHECK(compute(slow, 0) == testing::approx(2 * compute(plain, 0)).epsilon(1e-9));
+  CHECK(compute(slow, 1) == testing::approx(compute(plain, 1)).epsilon(1e-9));
   CHECK(slow["bytes_moved"] == plain["bytes_moved"]);
 }
 
@@ -458,11 +460,11 @@ TEST_CASE("program: ring all-reduce of 100 MiB on one switch, by hand") {
                                                  "engine"});
     CHECK(rows[0]["engine"] == "simgrid");
     const double time = rows[0]["time_s"];
-    CHECK(time == doctest::Approx(milliseconds * 1e-3).epsilon(1e-6));
+    CHECK(time == testing::approx(milliseconds * 1e-3).epsilon(1e-6));
     CHECK(rows[0]["algbw_bytes_per_s"].get<double>() ==
-          doctest::Approx(104857600 / time).epsilon(1e-12));
+          testing::approx(104857600 / time).epsilon(1e-12));
     CHECK(rows[0]["busbw_bytes_per_s"].get<double>() ==
-          doctest::Approx(104857600 / time * 2 * (devices - 1) / devices).epsilon(1e-12));
+          testing::approx(104857600 / time * 2 * (devices - 1) / devices).epsilon(1e-12));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::app {
@@ -56,7 +57,7 @@ TEST_CASE("upkeep: SimGrid's host energy plugin sees the energy of the closed fo
     const testing::Finished step = testing::run_program(PARSIM_PROGRAM, simulate, folder.folder());
     REQUIRE(step.exit_code == 0);
     const double ours = json::parse(step.out)["energy_per_step_j"].get<double>();
-    CHECK(energy_by_simgrid(traces) == doctest::Approx(ours).epsilon(0.01));
+    CHECK(energy_by_simgrid(traces) == testing::approx(ours).epsilon(0.01));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/errors.hpp"
 #include "core/network.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/reference.hpp"
 #include "tests/support/tiny_networks.hpp"
 
@@ -148,7 +149,7 @@ TEST_CASE("numeric: dropout keeps its share of the elements, and scales them") {
   const auto zeros = std::count(first.values().begin(), first.values().end(), 0.0);
   CHECK(std::abs(zeros - 3000) < 4 * 46);  // sqrt(10000 · 0.3 · 0.7) = 46
   CHECK(*std::max_element(first.values().begin(), first.values().end()) ==
-        doctest::Approx(1 / 0.7));
+        testing::approx(1 / 0.7));
   CHECK(backward(input, ones).activations[0] == first);
   input.layer = 2;
   CHECK(forward(input) != first);
@@ -268,9 +269,9 @@ TEST_CASE("reference: weight gradients equal finite differences of the loss") {
       const double below = train_step(net, batch, {}, parameters).loss;
       parameters[p].values()[e] = at;
       CHECK(exact.weight_gradients[p].values()[e] ==
-            doctest::Approx((above - below) / (2 * step)).epsilon(1e-5).scale(0.01));
+            testing::approx((above - below) / (2 * step)).epsilon(1e-5).scale(0.01));
       CHECK(exact.weights[p].values()[e] ==
-            doctest::Approx(at - 0.1 * exact.weight_gradients[p].values()[e]));
+            testing::approx(at - 0.1 * exact.weight_gradients[p].values()[e]));
     }
   }
 }
@@ -288,7 +289,7 @@ TEST_CASE("reference: groups of batch normalisation change the result, one whole
   Region second = first;
   first[0].end = second[0].begin = 1;
   groups[norm] = {first, second};
-  CHECK(train_step(net, 4, groups, parameters).loss != doctest::Approx(whole_loss).epsilon(1e-6));
+  CHECK(train_step(net, 4, groups, parameters).loss != testing::approx(whole_loss).epsilon(1e-6));
 }
 
 }  // namespace parsim::testing

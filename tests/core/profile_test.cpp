@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/errors.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim {
@@ -99,7 +100,7 @@ TEST_CASE("profile: memory that devices share is read back equal, and refused wh
   profile.common_memory = {{Bytes{6000}, {part(0, 1us, 1.5us), part(1, 2us, 3us)}}};
   const std::string text = to_json(profile);
   CHECK(profile_from_json(text, "p.json") == profile);
-  CHECK(profile.common_memory[0].rate().value == doctest::Approx(6e9));
+  CHECK(profile.common_memory[0].rate().value == testing::approx(6e9));
   CHECK(profile.common_memory[0].limits());
   CHECK_FALSE(CommonMemory{Bytes{6000}, {part(0, 1us, 1us), part(1, 2us, 2us)}}.limits());
   const auto refused = [&](const std::string& from, const std::string& to, const char* why) {

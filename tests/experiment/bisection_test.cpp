@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "topologies/topologies.hpp"
 
@@ -26,8 +27,8 @@ TEST_CASE("bisection: of rails, all cards of a unit over the oversubscription") 
   const auto rate = [](const std::string& call) {
     return bisection_rate(topologies::load_cluster(call, "test"))->value;
   };
-  CHECK(rate(rails) == doctest::Approx(400e9));
-  CHECK(rate(rails + ",oversubscription=4") == doctest::Approx(100e9));
+  CHECK(rate(rails) == testing::approx(400e9));
+  CHECK(rate(rails + ",oversubscription=4") == testing::approx(100e9));
 }
 
 TEST_CASE("bisection: nothing to cut with a single device") {

@@ -7,6 +7,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim::experiment {
@@ -106,10 +107,10 @@ TEST_CASE("checks: bounds by hand for two kernels and a transfer") {
   timeline.hop_bytes[Hop{LinkId{1}, true}.index()] = 1e6;
   const std::vector<Seconds> times = {Seconds{3e-6}, Seconds{5e-6}, Seconds{1e-3}, Seconds{4e-6}};
   const Bounds bounds = bounds_of(noted.dag, cluster, times, timeline);
-  CHECK(bounds.critical_path.count() == doctest::Approx(1.007e-3).epsilon(1e-12));
+  CHECK(bounds.critical_path.count() == testing::approx(1.007e-3).epsilon(1e-12));
   CHECK(bounds.chain == 3);
-  CHECK(bounds.busiest_device.count() == doctest::Approx(8e-6).epsilon(1e-12));
-  CHECK(bounds.busiest_link.count() == doctest::Approx(1e-3).epsilon(1e-12));
+  CHECK(bounds.busiest_device.count() == testing::approx(8e-6).epsilon(1e-12));
+  CHECK(bounds.busiest_link.count() == testing::approx(1e-3).epsilon(1e-12));
   CHECK(bounds.asked == Bytes{1'000'000});
   CHECK(bounds.delivered == 1e6);
 }
@@ -119,7 +120,7 @@ TEST_CASE("checks: the least of a gather is what the slowest member must receive
   const NotedDag noted = dag_of("g: all-gather d0,d1,d2 12MB");
   const Cluster cluster = star_of(3, "1 GB/s", "1 us");
   CHECK(least_collective(noted.dag, noted["g"], device_rates(cluster)).count() ==
-        doctest::Approx(8e-3).epsilon(1e-12));
+        testing::approx(8e-3).epsilon(1e-12));
 }
 
 }  // namespace

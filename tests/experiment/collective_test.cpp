@@ -7,6 +7,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
@@ -52,10 +53,10 @@ TEST_CASE("collective: on rails, by hand and with both engines") {
       return time(call, CollectiveKind::all_to_all, engine);
     };
     const std::string narrow = rails + ",oversubscription=4";
-    CHECK(gathered(rails) == doctest::Approx(bytes * 31 / 32 / 400e9 + 31 * 8e-6).epsilon(1e-8));
-    CHECK(gathered(narrow) == doctest::Approx(bytes * 31 / 32 / 200e9 + 31 * 8e-6).epsilon(1e-8));
-    CHECK(exchanged(rails) == doctest::Approx(bytes * 6 / 400e9 + 6e-6).epsilon(1e-8));
-    CHECK(exchanged(narrow) == doctest::Approx(bytes * 8 / 200e9 + 8e-6).epsilon(1e-8));
+    CHECK(gathered(rails) == testing::approx(bytes * 31 / 32 / 400e9 + 31 * 8e-6).epsilon(1e-8));
+    CHECK(gathered(narrow) == testing::approx(bytes * 31 / 32 / 200e9 + 31 * 8e-6).epsilon(1e-8));
+    CHECK(exchanged(rails) == testing::approx(bytes * 6 / 400e9 + 6e-6).epsilon(1e-8));
+    CHECK(exchanged(narrow) == testing::approx(bytes * 8 / 200e9 + 8e-6).epsilon(1e-8));
   }
 }
 
@@ -69,8 +70,8 @@ TEST_CASE("collective: messages to the next go both ways of every link at once")
   CHECK(bytes_moved(dag).value == 4 * 100'000'000);
   const CollectiveTime row =
       time_collective(dag, Bytes{100'000'000}, 1, {cluster, *cost, *executor});
-  CHECK(row.time.count() == doctest::Approx(4e-3 + 2e-6).epsilon(1e-9));
-  CHECK(row.bus_rate.value == doctest::Approx(100e6 / (4e-3 + 2e-6)).epsilon(1e-9));
+  CHECK(row.time.count() == testing::approx(4e-3 + 2e-6).epsilon(1e-9));
+  CHECK(row.bus_rate.value == testing::approx(100e6 / (4e-3 + 2e-6)).epsilon(1e-9));
   CHECK_THROWS_AS((void)send_receive_dag(four, Bytes{6}), InputError);
 }
 

@@ -12,6 +12,7 @@
 
 #include "experiment/run.hpp"
 #include "report/runs.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -73,7 +74,7 @@ TEST_CASE("communication: a collective takes the measured time, and says so") {
                              "8: NCCL's model instead\n"));
     return nlohmann::json::parse(done.out)["results"];
   };
-  CHECK(rows("all-reduce")[0]["time_s"].get<double>() == doctest::Approx(27.98e-6).epsilon(1e-6));
+  CHECK(rows("all-reduce")[0]["time_s"].get<double>() == testing::approx(27.98e-6).epsilon(1e-6));
   CHECK(rows("all-reduce")[0]["algorithm"] == "measured");
   CHECK(rows("all-gather")[0]["algorithm"] != "measured");
 }

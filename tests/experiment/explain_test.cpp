@@ -6,6 +6,7 @@
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
@@ -60,7 +61,7 @@ TEST_CASE("explain: the layers' work adds up to the kernels of a device") {
   }
   double work = 0;
   for (const LayerReason& reason : explain(input, plan, {}).layers) work += reason.work.count();
-  CHECK(work == doctest::Approx(kernels).epsilon(1e-12));
+  CHECK(work == testing::approx(kernels).epsilon(1e-12));
 }
 
 TEST_CASE("explain: the layers' work adds up to the kernels of all micro-batches") {
@@ -76,7 +77,7 @@ TEST_CASE("explain: the layers' work adds up to the kernels of all micro-batches
   }
   double work = 0;
   for (const LayerReason& reason : explain(input, plan, {}).layers) work += reason.work.count();
-  CHECK(work == doctest::Approx(kernels).epsilon(1e-12));
+  CHECK(work == testing::approx(kernels).epsilon(1e-12));
 }
 
 TEST_CASE("explain: layers of a plan of several stages have alternatives") {

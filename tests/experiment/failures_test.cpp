@@ -10,6 +10,7 @@
 
 #include "core/random.hpp"
 #include "networks/networks.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/cluster_file.hpp"
 
@@ -88,12 +89,12 @@ Cluster cluster_of(const std::string& keys, const std::string& node_keys = "") {
 TEST_CASE("failures: intervals by hand") {
   // Young: sqrt(2 * 300 * 86400) = 7200. Daly: x = 300 / 172800 = 0.00173611, sqrt(x) = 1/24, so
   // 7200 * (1 + 1/72 + 1/5184) - 300 = 7200 + 100 + 1.39 - 300.
-  CHECK(young_interval(cases[0]).count() == doctest::Approx(7200));
-  CHECK(daly_interval(cases[0]).count() == doctest::Approx(7001.389).epsilon(1e-6));
+  CHECK(young_interval(cases[0]).count() == testing::approx(7200));
+  CHECK(daly_interval(cases[0]).count() == testing::approx(7001.389).epsilon(1e-6));
   // The optima of the figures' captions, in minutes.
-  CHECK(daly_interval(cases[0]) / 1min == doctest::Approx(117).epsilon(0.005));
-  CHECK(daly_interval(cases[1]) / 1min == doctest::Approx(57).epsilon(0.005));
-  CHECK(daly_interval(cases[2]) / 1min == doctest::Approx(9.1).epsilon(0.006));
+  CHECK(daly_interval(cases[0]) / 1min == testing::approx(117).epsilon(0.005));
+  CHECK(daly_interval(cases[1]) / 1min == testing::approx(57).epsilon(0.005));
+  CHECK(daly_interval(cases[2]) / 1min == testing::approx(9.1).epsilon(0.006));
   CHECK(daly_interval({10s, 20s, 0s}) == 10s);  // write >= 2 * mtbf
 }
 
@@ -125,7 +126,7 @@ TEST_CASE("failures: of all whole numbers of steps the chosen one loses at most 
       CAPTURE(rates.mtbf.count());
       CAPTURE(step.count());
       CHECK(found.interval.count() ==
-            doctest::Approx(static_cast<double>(found.steps_between) * step.count()));
+            testing::approx(static_cast<double>(found.steps_between) * step.count()));
       CHECK(found.share == goodput(rates, found.interval));
       CHECK(found.share <= best);
       CHECK(found.share >= 0.999 * best);
@@ -140,11 +141,11 @@ TEST_CASE("failures: rates add up over the devices that compute and their machin
   const FailureOptions options{Seconds{50h}, "30 s", 60s};
   const std::vector<Seconds> both{1s, 0s, 1s, 0s};
   const FailureRates rates = failure_rates(options, cluster, both, {});
-  CHECK(rates.mtbf / 1h == doctest::Approx(1 / (0.01 + 0.02 + 2 * 0.0025)));
+  CHECK(rates.mtbf / 1h == testing::approx(1 / (0.01 + 0.02 + 2 * 0.0025)));
   CHECK(rates.write == 30s);
   CHECK(rates.restart == 60s);
   const std::vector<Seconds> one{1s, 0s, 0s, 0s};
-  CHECK(failure_rates(options, cluster, one, {}).mtbf / 1h == doctest::Approx(1 / 0.0125));
+  CHECK(failure_rates(options, cluster, one, {}).mtbf / 1h == testing::approx(1 / 0.0125));
 }
 
 TEST_CASE("failures: a checkpoint at a rate takes the weights and the optimizer's states") {

@@ -5,6 +5,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -43,15 +44,15 @@ TEST_CASE("faster links: a step that they slow down, by hand in both engines") {
   for (const sim::Engine engine : {sim::Engine::simgrid, sim::Engine::fast}) {
     const Seconds step = makespan(sim::make_simulator(cluster, cost, with(engine))->run(dag));
     const Seconds faster = step_on_faster_links(dag, cluster, cost, with(engine));
-    CHECK(step.count() == doctest::Approx(7).epsilon(1e-6));
-    CHECK(faster.count() == doctest::Approx(8).epsilon(1e-6));
+    CHECK(step.count() == testing::approx(7).epsilon(1e-6));
+    CHECK(faster.count() == testing::approx(8).epsilon(1e-6));
     CHECK(faster_links_text(step, faster)
               .starts_with(
                   "anomaly: with every link twice as fast the step would take 8.00 s (+14.29 %)"));
   }
   // Where flows do not compete there is none: 1 + 1/2 + 5 s.
   const Seconds alone = step_on_faster_links(dag, cluster, cost, with({}, sim::Fidelity::analytic));
-  CHECK(alone.count() == doctest::Approx(6.5).epsilon(1e-9));
+  CHECK(alone.count() == testing::approx(6.5).epsilon(1e-9));
   CHECK(faster_links_text(7s, alone) == "with every link twice as fast: 6.50 s (-7.14 %)");
 }
 

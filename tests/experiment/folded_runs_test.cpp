@@ -7,6 +7,7 @@
 
 #include "experiment/run.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -33,20 +34,20 @@ void check_same(const Request& request, const std::string& strategy, bool folds)
   CHECK((folded.dag.units != nullptr) == folds);
   const RunResult &a = all.result, &b = folded.result;
   const auto near = [](Seconds x, Seconds y) {
-    return x.count() == doctest::Approx(y.count()).epsilon(1e-9);
+    return x.count() == testing::approx(y.count()).epsilon(1e-9);
   };
   CHECK(near(a.step_time, b.step_time));
   CHECK(a.moved == b.moved);
   CHECK(a.messages == b.messages);
   CHECK(a.operations == b.operations);
   CHECK(a.flops.model == b.flops.model);
-  CHECK(a.flops.recomputed.value == doctest::Approx(b.flops.recomputed.value));
-  CHECK(a.flops.peak.value == doctest::Approx(b.flops.peak.value));
+  CHECK(a.flops.recomputed.value == testing::approx(b.flops.recomputed.value));
+  CHECK(a.flops.peak.value == testing::approx(b.flops.peak.value));
   CHECK(a.checks == b.checks);
   CHECK(a.notes == b.notes);
   for (std::size_t i = 0; i < a.cost_shares.size(); ++i)
-    CHECK(a.cost_shares[i] == doctest::Approx(b.cost_shares[i]));
-  for (std::size_t i = 0; i < a.parts.size(); ++i) CHECK(a.parts[i] == doctest::Approx(b.parts[i]));
+    CHECK(a.cost_shares[i] == testing::approx(b.cost_shares[i]));
+  for (std::size_t i = 0; i < a.parts.size(); ++i) CHECK(a.parts[i] == testing::approx(b.parts[i]));
   REQUIRE(a.devices.size() == b.devices.size());
   for (std::size_t d = 0; d < a.devices.size(); ++d) {
     CHECK(near(a.devices[d].use.compute, b.devices[d].use.compute));
@@ -57,7 +58,7 @@ void check_same(const Request& request, const std::string& strategy, bool folds)
   CHECK(a.bottleneck.has_value() == b.bottleneck.has_value());
   if (a.bottleneck && b.bottleneck) {
     CHECK(a.bottleneck->link == b.bottleneck->link);
-    CHECK(a.bottleneck->utilisation == doctest::Approx(b.bottleneck->utilisation));
+    CHECK(a.bottleneck->utilisation == testing::approx(b.bottleneck->utilisation));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "core/random.hpp"
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -61,15 +62,15 @@ TEST_CASE("lower bound: one piece of work divided among 40 types, by hand") {
     per_second += 1.0 / (k + 1);
   }
   CHECK(least_makespan({costs}, std::vector<std::int64_t>(40, 1)) ==
-        doctest::Approx(1 / per_second));
+        testing::approx(1 / per_second));
 }
 
 TEST_CASE("lower bound: work divided among devices, by hand") {
-  CHECK(least_makespan({{6}, {2}}, {4}) == doctest::Approx(2));
+  CHECK(least_makespan({{6}, {2}}, {4}) == testing::approx(2));
   // Each type does what it is good at.
-  CHECK(least_makespan({{1, 10}, {10, 1}}, {1, 1}) == doctest::Approx(1));
+  CHECK(least_makespan({{1, 10}, {10, 1}}, {1, 1}) == testing::approx(1));
   // Twice as fast: two thirds of the work.
-  CHECK(least_makespan({{3, 6}}, {1, 1}) == doctest::Approx(2));
+  CHECK(least_makespan({{3, 6}}, {1, 1}) == testing::approx(2));
 }
 
 TEST_CASE("lower bound: work divided among two types as the best order does") {
@@ -79,7 +80,7 @@ TEST_CASE("lower bound: work divided among two types as the best order does") {
     const std::vector<std::int64_t> counts{static_cast<std::int64_t>(1 + random.below(4)),
                                            static_cast<std::int64_t>(1 + random.below(4))};
     CHECK(least_makespan(work, counts) ==
-          doctest::Approx(divided_in_order(work, counts)).epsilon(1e-6));
+          testing::approx(divided_in_order(work, counts)).epsilon(1e-6));
   }
 }
 

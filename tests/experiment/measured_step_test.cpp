@@ -13,6 +13,7 @@
 #include "experiment/files.hpp"
 #include "experiment/kineto_trace.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/kineto_writer.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
@@ -55,7 +56,7 @@ MeasuredStep measured(const KinetoWriter& trace, const Request& request = mlp_on
 void check_parts(const GpuParts& parts, const GpuParts& microseconds) {
   for (std::size_t p = 0; p < parts.size(); ++p) {
     CAPTURE(spellings(GpuPart{})[p]);
-    CHECK(parts[p].count() * 1e6 == doctest::Approx(microseconds[p].count()).epsilon(1e-9));
+    CHECK(parts[p].count() * 1e6 == testing::approx(microseconds[p].count()).epsilon(1e-9));
   }
 }
 
@@ -69,7 +70,7 @@ TEST_CASE("measured step: the example that the help names is the trace of these 
 TEST_CASE("measured step: by hand, parts of the median of three steps") {
   const MeasuredStep step = measured(testing::mlp_trace());
   CHECK(step.steps == 3);
-  CHECK(step.measured.count() == doctest::Approx(310 * microsecond).epsilon(1e-12));
+  CHECK(step.measured.count() == testing::approx(310 * microsecond).epsilon(1e-12));
   // The sums of mlp_trace(): products, attention, element-wise, optimizer, rest, communication,
   // idle.
   check_parts(step.measured_parts, {Seconds{170}, Seconds{0}, Seconds{24}, Seconds{40}, Seconds{7},
@@ -87,11 +88,11 @@ TEST_CASE("measured step: parts add up to the steps, and points to the differenc
     after += step.measured_parts[p];
     points += step.points(static_cast<GpuPart>(p));
   }
-  CHECK(before.count() == doctest::Approx(step.predicted.count()).epsilon(1e-12));
-  CHECK(after.count() == doctest::Approx(step.measured.count()).epsilon(1e-12));
-  CHECK(points == doctest::Approx(step.predicted_mfu - step.measured_mfu).epsilon(1e-12));
+  CHECK(before.count() == testing::approx(step.predicted.count()).epsilon(1e-12));
+  CHECK(after.count() == testing::approx(step.measured.count()).epsilon(1e-12));
+  CHECK(points == testing::approx(step.predicted_mfu - step.measured_mfu).epsilon(1e-12));
   CHECK(step.predicted_mfu * step.predicted.count() ==
-        doctest::Approx(step.measured_mfu * step.measured.count()).epsilon(1e-12));
+        testing::approx(step.measured_mfu * step.measured.count()).epsilon(1e-12));
 }
 
 /// Median times of the profile's samples in microseconds, by layer kind, outputs and pass.
@@ -128,7 +129,7 @@ TEST_CASE("measured step: by hand, the profile has every kernel of the trace") {
   for (const auto& [name, time] : expected) {
     CAPTURE(name);
     REQUIRE(found.contains(name));
-    CHECK(found.at(name) == doctest::Approx(time).epsilon(1e-6));
+    CHECK(found.at(name) == testing::approx(time).epsilon(1e-6));
   }
   // Three steps, two activations in each.
   for (const KernelSample& sample : step.profile.kernels) {
@@ -144,12 +145,12 @@ TEST_CASE("measured step: a step predicted with the trace's own profile has the 
   for (const GpuPart part : {GpuPart::products, GpuPart::element_wise}) {
     const auto p = static_cast<std::size_t>(part);
     CHECK(step.predicted_parts[p].count() ==
-          doctest::Approx(step.measured_parts[p].count()).epsilon(1e-9));
+          testing::approx(step.measured_parts[p].count()).epsilon(1e-9));
   }
   for (const ShapeTimes& shape : step.shapes) {
     CAPTURE(text_of(shape.shape));
     CHECK(shape.predicted_calls == shape.measured_calls);
-    CHECK(shape.predicted.count() == doctest::Approx(shape.measured.count()).epsilon(1e-9));
+    CHECK(shape.predicted.count() == testing::approx(shape.measured.count()).epsilon(1e-9));
   }
 }
 
@@ -197,7 +198,7 @@ TEST_CASE("measured step: without ProfilerStep the optimizer ends steps, else al
   TraceSteps steps = steps_in(trace);
   REQUIRE(steps.steps.size() == 2);  // the last one's end is not known
   CHECK((steps.steps[0].end - steps.steps[0].start).count() ==
-        doctest::Approx(310 * microsecond).epsilon(1e-9));
+        testing::approx(310 * microsecond).epsilon(1e-9));
   std::erase_if(trace.events, [](const auto& event) {
     return event["name"].template get<std::string>().starts_with("Optimizer");
   });
@@ -206,7 +207,7 @@ TEST_CASE("measured step: without ProfilerStep the optimizer ends steps, else al
   CHECK(steps.annotated == 0);
   // From the first kernel to the end of the last copy: 300 + 310 + 320 + 290.
   CHECK((steps.steps[0].end - steps.steps[0].start).count() ==
-        doctest::Approx(1220 * microsecond).epsilon(1e-9));
+        testing::approx(1220 * microsecond).epsilon(1e-9));
 }
 
 TEST_CASE("measured step: two kernels at once count once, the product first") {
@@ -240,8 +241,8 @@ TEST_CASE("measured step: a layer that is recomputed in the backward pass is a f
   const TraceSteps steps = steps_in(trace);
   REQUIRE(steps.calls.size() == 1);
   CHECK(steps.calls[0].shape == CallShape{"matmul", {16, 4, 16}});
-  CHECK(steps.calls[0].forward.count() == doctest::Approx(30 * microsecond).epsilon(1e-9));
-  CHECK(steps.calls[0].backward.count() == doctest::Approx(40 * microsecond).epsilon(1e-9));
+  CHECK(steps.calls[0].forward.count() == testing::approx(30 * microsecond).epsilon(1e-9));
+  CHECK(steps.calls[0].backward.count() == testing::approx(40 * microsecond).epsilon(1e-9));
 }
 
 TEST_CASE("measured step: queries, keys and values in one product are divided among the plan's") {
@@ -260,13 +261,13 @@ TEST_CASE("measured step: queries, keys and values in one product are divided am
   REQUIRE(step.profile.kernels.size() == 1);
   CHECK(step.profile.kernels[0].time.samples == 4);
   CHECK(step.profile.kernels[0].time.median.count() ==
-        doctest::Approx(20 * microsecond).epsilon(1e-9));
+        testing::approx(20 * microsecond).epsilon(1e-9));
   const auto row = std::find_if(step.shapes.begin(), step.shapes.end(),
                                 [](const ShapeTimes& times) { return times.measured_calls > 0; });
   REQUIRE(row != step.shapes.end());
   CHECK(row->predicted_calls == 4);
   CHECK(row->measured_calls == 4);
-  CHECK(row->measured.count() == doctest::Approx(74 * microsecond).epsilon(1e-9));
+  CHECK(row->measured.count() == testing::approx(74 * microsecond).epsilon(1e-9));
 }
 
 std::map<std::string, double> by_module(const std::vector<ModuleTimes>& modules) {
@@ -290,13 +291,13 @@ TEST_CASE("measured step: by hand, kernels of both passes belong to modules of P
   for (const auto& [path, time] : expected) {
     CAPTURE(path);
     REQUIRE(found.contains(path));
-    CHECK(found.at(path) == doctest::Approx(time).epsilon(1e-9));
+    CHECK(found.at(path) == testing::approx(time).epsilon(1e-9));
   }
   // The plan's layers are the modules': all that it predicts of them, and each once.
   Seconds predicted{}, of_shapes{};
   for (const ModuleTimes& row : step.modules) predicted += row.predicted.value();
   for (const ShapeTimes& shape : step.shapes) of_shapes += shape.predicted;
-  CHECK(predicted.count() == doctest::Approx(of_shapes.count()).epsilon(1e-12));
+  CHECK(predicted.count() == testing::approx(of_shapes.count()).epsilon(1e-12));
 }
 
 TEST_CASE("measured step: modules are grouped below what all share") {
@@ -334,14 +335,14 @@ TEST_CASE("measured step: a module that is recomputed has one path, and is not p
   const MeasuredStep step = measured(trace);
   REQUIRE(step.modules.size() == 1);
   CHECK(step.modules[0].path == ModulePath{"MLP_0", "Linear_2"});
-  CHECK(step.modules[0].measured.count() == doctest::Approx(90 * microsecond).epsilon(1e-9));
+  CHECK(step.modules[0].measured.count() == testing::approx(90 * microsecond).epsilon(1e-9));
   const auto planned = [&](const ShapeTimes& row) { return row.layer == "fc3"; };
   Seconds predicted{};
   for (const ShapeTimes& row : step.shapes) {
     if (planned(row)) predicted += row.predicted;
   }
   REQUIRE(step.modules[0].predicted);
-  CHECK(step.modules[0].predicted->count() == doctest::Approx(predicted.count()).epsilon(1e-12));
+  CHECK(step.modules[0].predicted->count() == testing::approx(predicted.count()).epsilon(1e-12));
 }
 
 TEST_CASE("kineto trace: what is no trace of one GPU is refused in one sentence") {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/errors.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 
@@ -83,7 +84,7 @@ TEST_CASE("perturbation: what is slow for a while costs less than what is slow t
   const double whole = step(with_slow("gpu0=3")), part = step(with_slow("gpu0=3@0us-100us"));
   CHECK(step(plain) < part);
   CHECK(part < whole);
-  CHECK(step(with_slow("gpu0=3@0s")) == doctest::Approx(whole).epsilon(1e-12));
+  CHECK(step(with_slow("gpu0=3@0s")) == testing::approx(whole).epsilon(1e-12));
   // From after the end on, or not slower at all: the same bits.
   CHECK(step(with_slow("gpu0=3@1s")) == step(plain));
   CHECK(step(with_slow("gpu0=1@10us-20us")) == step(plain));
@@ -91,9 +92,9 @@ TEST_CASE("perturbation: what is slow for a while costs less than what is slow t
   const json slow = with_slow("gpu0-switch=5");
   CHECK(step(slow) > step(plain));
   CHECK(slow["bounds"]["busiest_link_s"].get<double>() ==
-        doctest::Approx(5 * plain["bounds"]["busiest_link_s"].get<double>()).epsilon(1e-9));
+        testing::approx(5 * plain["bounds"]["busiest_link_s"].get<double>()).epsilon(1e-9));
   CHECK(slow["bottleneck"]["utilisation"].get<double>() ==
-        doctest::Approx(5 * plain["bottleneck"]["utilisation"].get<double>() * step(plain) /
+        testing::approx(5 * plain["bottleneck"]["utilisation"].get<double>() * step(plain) /
                         step(slow))
             .epsilon(1e-9));
   CHECK(slow["inputs"]["straggler"] == json{"gpu0-switch=5"});

@@ -9,6 +9,7 @@
 
 #include "core/errors.hpp"
 #include "experiment/buy.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/cluster_file.hpp"
 #include "topologies/topologies.hpp"
 
@@ -133,13 +134,13 @@ TEST_CASE("buy: costs of a run by hand, bought, rented and kept") {
     CAPTURE(row.text);
     // 100 steps. 17520 over 2 x 8760 h is 1 an hour.
     const Seconds time = 100 * row.run.step_time;
-    CHECK(row.time.count() == doctest::Approx(time.count()));
+    CHECK(row.time.count() == testing::approx(time.count()));
     const bool buys = row.purchase.taken[0] == 1;
-    CHECK(row.per_hour.value == doctest::Approx(row.rented ? 3 : buys ? 1 : 0));
+    CHECK(row.per_hour.value == testing::approx(row.rented ? 3 : buys ? 1 : 0));
     const double kwh = 100 * row.run.upkeep.energy->value / 3.6e6;
     const double electricity = row.rented ? 0 : 0.5 * kwh;
-    CHECK(row.cost.value == doctest::Approx(row.per_hour.value * (time / hour) + electricity));
-    CHECK(row.energy->value == doctest::Approx(3.6e6 * kwh));
+    CHECK(row.cost.value == testing::approx(row.per_hour.value * (time / hour) + electricity));
+    CHECK(row.energy->value == testing::approx(3.6e6 * kwh));
     probability += row.probability;
     rented = rented || row.rented;
     alone = alone || row.of_own;
@@ -156,9 +157,9 @@ TEST_CASE("buy: costs of a run by hand, bought, rented and kept") {
   }
   // With ten runs the box costs each 1752, however long a run takes.
   for (const BuyRow& row : asked("runs = 10\n" + job_text).rows) {
-    CHECK(row.fixed.value == doctest::Approx(row.purchase.taken[0] == 1 ? 1752 : 0));
+    CHECK(row.fixed.value == testing::approx(row.purchase.taken[0] == 1 ? 1752 : 0));
     CHECK(row.cost_at(2).value - row.cost.value ==
-          doctest::Approx(row.cost.value - row.fixed.value));
+          testing::approx(row.cost.value - row.fixed.value));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/support/approx.hpp"
+
 namespace parsim::experiment {
 namespace {
 
@@ -37,7 +39,7 @@ TEST_CASE("scaling: a speed-up is over the fastest strategy on the fewest GPUs, 
     CHECK(scaling.reference == fastest / 2);
     for (const ScalingPoint& point : scaling.points) {
       CHECK(point.speedup.value() ==
-            doctest::Approx(2 * point.samples_per_second.value() / fastest).epsilon(1e-12));
+            testing::approx(2 * point.samples_per_second.value() / fastest).epsilon(1e-12));
     }
     std::reverse(order.begin(), order.end());
   }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/support/approx.hpp"
+
 namespace parsim::experiment {
 namespace {
 
@@ -32,12 +34,12 @@ TEST_CASE("step interval: by hand") {
       spreads_of({{CostClass::products, {0.2, 0.4}}, {CostClass::inside, {0.6, 0.8}}});
   const StepParts parts = parts_of({{CostClass::products, 0.5}, {CostClass::inside, 0.5}});
   // low √(0.1² + 0.3²), high √(0.2² + 0.4²).
-  CHECK(step_interval(parts, spreads).low == doctest::Approx(std::exp(-std::sqrt(0.10))));
-  CHECK(step_interval(parts, spreads).high == doctest::Approx(std::exp(std::sqrt(0.20))));
+  CHECK(step_interval(parts, spreads).low == testing::approx(std::exp(-std::sqrt(0.10))));
+  CHECK(step_interval(parts, spreads).high == testing::approx(std::exp(std::sqrt(0.20))));
   spreads.host = {0, 0.4};
   spreads.plan = 0.1;
-  CHECK(step_interval(parts, spreads).low == doctest::Approx(std::exp(-std::sqrt(0.11))));
-  CHECK(step_interval(parts, spreads).high == doctest::Approx(std::exp(std::sqrt(0.37))));
+  CHECK(step_interval(parts, spreads).low == testing::approx(std::exp(-std::sqrt(0.11))));
+  CHECK(step_interval(parts, spreads).high == testing::approx(std::exp(std::sqrt(0.37))));
   CHECK_FALSE(widest_class(parts, spreads));  // the host
   spreads.host.high = 0.39;
   CHECK(widest_class(parts, spreads) == CostClass::inside);
@@ -51,14 +53,14 @@ TEST_CASE("step interval: at least half as long and half again where no kernel i
     return step_interval(parts, spreads);
   };
   const StepParts unknown = parts_of({{CostClass::borrowed, 0.9}, {CostClass::inside, 0.1}});
-  CHECK(interval(unknown, false).low == doctest::Approx(0.5));
-  CHECK(interval(unknown, false).high == doctest::Approx(1.5));
-  CHECK(interval(unknown, true).high == doctest::Approx(std::exp(0.09)));
+  CHECK(interval(unknown, false).low == testing::approx(0.5));
+  CHECK(interval(unknown, false).high == testing::approx(1.5));
+  CHECK(interval(unknown, true).high == testing::approx(std::exp(0.09)));
   // Adding a loss or a classifier does not make a card known.
   const StepParts mostly = parts_of({{CostClass::borrowed, 0.95}, {CostClass::products, 0.05}});
-  CHECK(interval(mostly, false).high == doctest::Approx(1.5));
+  CHECK(interval(mostly, false).high == testing::approx(1.5));
   const StepParts partly = parts_of({{CostClass::borrowed, 0.5}, {CostClass::products, 0.5}});
-  CHECK(interval(partly, false).high == doctest::Approx(std::exp(0.05)));
+  CHECK(interval(partly, false).high == testing::approx(std::exp(0.05)));
 }
 
 TEST_CASE("step interval: the table has both states, and lines without each system") {
@@ -88,15 +90,15 @@ TEST_CASE("probability of the fastest: closed forms of two plans") {
   const auto first_of = [&](const StepParts& a, const StepParts& b, double slower) {
     const Contender plans[] = {{Seconds{1}, a}, {Seconds{slower}, b}};
     const std::vector<double> wins = probabilities_of_fastest(plans, spreads);
-    CHECK(wins[0] + wins[1] == doctest::Approx(1));
+    CHECK(wins[0] + wins[1] == testing::approx(1));
     return wins[0];
   };
   // Of the same prices: only the errors of the plans differ, √2 · 0.1.
   const double same = deviations * std::log(1.1) / (0.1 * std::sqrt(2.0));
-  CHECK(first_of(products, products, 1.1) == doctest::Approx(below(same)).epsilon(0.04));
+  CHECK(first_of(products, products, 1.1) == testing::approx(below(same)).epsilon(0.04));
   // Of other prices: √(0.3² + 0.6² + 2 · 0.1²).
   const double other = deviations * std::log(1.1) / std::sqrt(0.47);
-  CHECK(first_of(products, between, 1.1) == doctest::Approx(below(other)).epsilon(0.08));
+  CHECK(first_of(products, between, 1.1) == testing::approx(below(other)).epsilon(0.08));
   CHECK(first_of(products, products, 2) > 0.999);
 }
 
@@ -107,10 +109,10 @@ TEST_CASE("probability of the fastest: equal plans are one, and a seed gives its
       {Seconds{1}, parts}, {Seconds{1}, parts}, {Seconds{1.05}, parts}};
   const std::vector<double> wins = probabilities_of_fastest(plans, known, 7);
   CHECK(wins[0] == wins[1]);
-  CHECK(wins[0] + wins[2] == doctest::Approx(1));
+  CHECK(wins[0] + wins[2] == testing::approx(1));
   CHECK(wins[0] > wins[2]);
   CHECK(wins == probabilities_of_fastest(plans, known, 7));
-  CHECK(probabilities_of_fastest(std::span(plans).first(1), known)[0] == doctest::Approx(1));
+  CHECK(probabilities_of_fastest(std::span(plans).first(1), known)[0] == testing::approx(1));
   CHECK(probabilities_of_fastest({}, known).empty());
 }
 

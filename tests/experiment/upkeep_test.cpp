@@ -9,6 +9,7 @@
 
 #include "core/errors.hpp"
 #include "experiment/comparison.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/cluster_file.hpp"
 
@@ -38,7 +39,7 @@ TEST_CASE("upkeep: the energy of two devices by hand") {
   const Cluster cluster = cluster_of(two_machines("", "", "", ", idle_power = \"50 W\""));
   const StepUpkeep upkeep = step_upkeep(cluster, std::vector<Seconds>{6s, 0s, 4s}, 10s);
   REQUIRE(upkeep.energy);
-  CHECK(upkeep.energy->value == doctest::Approx(2040 + 600 + 1900));
+  CHECK(upkeep.energy->value == testing::approx(2040 + 600 + 1900));
   CHECK_FALSE(upkeep.cost);
 }
 
@@ -49,8 +50,8 @@ TEST_CASE("upkeep: a machine draws what its power leaves beyond its devices all 
     return step_upkeep(cluster_of(two_machines("power = \"" + power + "\"", "")), busy, 10s)
         .energy->value;
   };
-  CHECK(energy("1 kW") == doctest::Approx(2 * 300 * 10 + 400 * 10));
-  CHECK(energy("100 W") == doctest::Approx(2 * 300 * 10));
+  CHECK(energy("1 kW") == testing::approx(2 * 300 * 10 + 400 * 10));
+  CHECK(energy("100 W") == testing::approx(2 * 300 * 10));
 }
 
 TEST_CASE("upkeep: cost by hand, of machines and of devices, bought and rented") {
@@ -60,15 +61,15 @@ TEST_CASE("upkeep: cost by hand, of machines and of devices, bought and rented")
   const auto cost = [&](const std::vector<Seconds>& busy) {
     return step_upkeep(cluster, busy, 1800s).cost->value;
   };
-  CHECK(cost({1s, 0s, 1s}) == doctest::Approx(0.5 * (1 + 7.2)));
+  CHECK(cost({1s, 0s, 1s}) == testing::approx(0.5 * (1 + 7.2)));
   // Machines of which no device computes need not be there.
-  CHECK(cost({1s, 0s, 0s}) == doctest::Approx(0.5));
-  CHECK(cost({0s, 0s, 1s}) == doctest::Approx(3.6));
+  CHECK(cost({1s, 0s, 0s}) == testing::approx(0.5));
+  CHECK(cost({0s, 0s, 1s}) == testing::approx(3.6));
   CHECK(step_upkeep(cluster, std::vector<Seconds>{0s, 0s, 1s}, 1s).energy->value ==
-        doctest::Approx(400));
-  CHECK(machine_price(cluster, NodeId{0})->value == doctest::Approx(1));
-  CHECK(machine_price(cluster, NodeId{1})->value == doctest::Approx(7.2));
-  CHECK(machine_power(cluster, NodeId{0})->value == doctest::Approx(600));
+        testing::approx(400));
+  CHECK(machine_price(cluster, NodeId{0})->value == testing::approx(1));
+  CHECK(machine_price(cluster, NodeId{1})->value == testing::approx(7.2));
+  CHECK(machine_power(cluster, NodeId{0})->value == testing::approx(600));
 }
 
 TEST_CASE("upkeep: a cluster file with a machine's price, power of a type, and overrides") {
@@ -133,11 +134,11 @@ TEST_CASE("upkeep: --objective orders rows by what it names and needs its number
     const auto at = std::find_if(sorted.begin(), sorted.end(),
                                  [](const RunResult& row) { return row.strategy == "best"; });
     REQUIRE(at != sorted.end());
-    CHECK(goal(*at) == doctest::Approx(goal(sorted.front())));
+    CHECK(goal(*at) == testing::approx(goal(sorted.front())));
     const RunResult& best = *at;
-    CHECK(*best.cost_per_million_samples() == doctest::Approx(best.upkeep.cost->value * 1e6 / 24));
+    CHECK(*best.cost_per_million_samples() == testing::approx(best.upkeep.cost->value * 1e6 / 24));
     CHECK(*best.energy_per_million_samples() ==
-          doctest::Approx(best.upkeep.energy->value * 1e6 / 24));
+          testing::approx(best.upkeep.energy->value * 1e6 / 24));
   }
   CHECK_THROWS_WITH_AS(
       check_objective(strategies::Objective::cost, cluster_of(two_machines("", ""))),

@@ -10,6 +10,7 @@
 #include "lowering/lower.hpp"
 #include "lowering/recompute.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 
@@ -45,7 +46,7 @@ double at(const Waterfall& parts, StepPart part) {
 
 TEST_CASE(
     "utilization: model FLOPs of a GPT are those of the papers, masked or not, fused or not") {
-  CHECK(by_hand() == doctest::Approx(72 * 8.0 * 2 * 32 * 4096 * (1 + 1.0 / 12 + 1.0 / 16)));
+  CHECK(by_hand() == testing::approx(72 * 8.0 * 2 * 32 * 4096 * (1 + 1.0 / 12 + 1.0 / 16)));
   for (const std::string attention : {"fused", "eager"}) {
     CAPTURE(attention);
     const World world(gpt + ",attention=" + attention,
@@ -53,14 +54,14 @@ TEST_CASE(
     const strategies::StrategyInput input = world.simulated(8);
     for (const Plan& plan : {strategies::plan_data(input), strategies::plan_tensor(input)}) {
       const StepFlops flops = step_flops(dag_of(world, plan), world.cluster);
-      CHECK(flops.model.value == doctest::Approx(by_hand()).epsilon(1e-12));
+      CHECK(flops.model.value == testing::approx(by_hand()).epsilon(1e-12));
       CHECK(flops.recomputed.value == 0);
     }
   }
   // PaLM, appendix B: per token 6 N + 12 L H Q T; N without the tables, but with the logits' one.
   const double weights = layers * 12 * hidden * hidden + vocab * hidden;
   CHECK(by_hand() ==
-        doctest::Approx(batch * tokens * (6 * weights + 12 * layers * hidden * tokens)));
+        testing::approx(batch * tokens * (6 * weights + 12 * layers * hidden * tokens)));
 }
 
 TEST_CASE("utilization: recomputation counts for the hardware, not for the model") {
@@ -78,9 +79,9 @@ TEST_CASE("utilization: recomputation counts for the hardware, not for the model
   const Seconds step{1e-3};
   // Two A100s of 19.5 TFLOP/s in FP32.
   CHECK(all.peak.value == 2 * world.cluster.model(DeviceId{0}).peak_at(Precision::fp32).value);
-  CHECK(all.mfu(step) == doctest::Approx(by_hand() / (all.peak.value * 1e-3)));
+  CHECK(all.mfu(step) == testing::approx(by_hand() / (all.peak.value * 1e-3)));
   CHECK(all.hfu(step) ==
-        doctest::Approx((by_hand() + all.recomputed.value) / (all.peak.value * 1e-3)));
+        testing::approx((by_hand() + all.recomputed.value) / (all.peak.value * 1e-3)));
   CHECK(all.mfu(Seconds{}) == 0);
 }
 
@@ -90,7 +91,7 @@ TEST_CASE("utilization: an expert counts the tokens that go to it, not its slots
   const double balanced =
       model_forward_flops(networks::load_network(experts + "1", {}, "test")).value;
   CHECK(model_forward_flops(networks::load_network(experts + "1.25", {}, "test")).value ==
-        doctest::Approx(balanced).epsilon(1e-12));
+        testing::approx(balanced).epsilon(1e-12));
   // Dropped tokens are not computed.
   CHECK(model_forward_flops(networks::load_network(experts + "0.5", {}, "test")).value < balanced);
   // A block: 8 h² of attention's products, 4 s h of scores, a router of h x 4 and 2 x 8 h² of
@@ -131,14 +132,14 @@ TEST_CASE("waterfall: by hand") {
   const StepFlops flops = step_flops(dag, world.cluster);
   const double ideal = (flops.model / flops.peak).count();
   CHECK(at(parts, StepPart::peak) == ideal);
-  CHECK(at(parts, StepPart::products) == doctest::Approx((4 + 1) / 2.0 - ideal));
+  CHECK(at(parts, StepPart::products) == testing::approx((4 + 1) / 2.0 - ideal));
   CHECK(at(parts, StepPart::optimizer) == 0.5);
   // The first device sends from 4 to 5, the second from 3 to 5.
   CHECK(at(parts, StepPart::exposed_sends) == 1.5);
   // The first one waits from 5 to 6; the second has 4 s less to compute, and waits for 4 s.
   CHECK(at(parts, StepPart::bubbles) == 0.5);
   CHECK(at(parts, StepPart::imbalance) == 2);
-  CHECK(sum(parts) == doctest::Approx(7));
+  CHECK(sum(parts) == testing::approx(7));
 }
 
 TEST_CASE("waterfall: the parts of any plan add up to its step") {
@@ -160,7 +161,7 @@ TEST_CASE("waterfall: the parts of any plan add up to its step") {
         const Timeline timeline = world.simulator->run(dag);
         const Waterfall parts = waterfall(dag, timeline, world.cluster);
         const double step = makespan(timeline).count();
-        CHECK(sum(parts) == doctest::Approx(step).epsilon(1e-9));
+        CHECK(sum(parts) == testing::approx(step).epsilon(1e-9));
         for (const StepPart part :
              {StepPart::element_wise, StepPart::optimizer, StepPart::delays,
               StepPart::exposed_sends, StepPart::imbalance, StepPart::bubbles}) {
@@ -168,7 +169,7 @@ TEST_CASE("waterfall: the parts of any plan add up to its step") {
         }
         const StepFlops flops = step_flops(dag, world.cluster);
         CHECK(at(parts, StepPart::peak) ==
-              doctest::Approx(step * flops.mfu(Seconds{step})).epsilon(1e-9));
+              testing::approx(step * flops.mfu(Seconds{step})).epsilon(1e-9));
         CHECK(flops.hfu(Seconds{step}) >= flops.mfu(Seconds{step}));
         CHECK(flops.mfu(Seconds{step}) < 1);
       }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "experiment/comparison.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -45,7 +46,7 @@ TEST_CASE("what if: one more machine is the cluster with three of them") {
   three.replace(three.find("2x2"), 3, "3x2");
   const double there = step(asked(three + "v100-sxm2", {"data"}));
   REQUIRE(more.result);
-  CHECK(more.result->step_time.count() == doctest::Approx(there).epsilon(1e-6));
+  CHECK(more.result->step_time.count() == testing::approx(there).epsilon(1e-6));
   CHECK(more.unused == (there >= all.step.count()));
 }
 
@@ -57,7 +58,7 @@ TEST_CASE("what if: without the lesser type is the cluster of the other, with th
   std::string one = nodes;
   one.replace(one.find("2x2"), 3, "1x2");
   CHECK(rest.result->step_time.count() ==
-        doctest::Approx(step(asked(one + "v100-sxm2", {"data"}))).epsilon(1e-6));
+        testing::approx(step(asked(one + "v100-sxm2", {"data"}))).epsilon(1e-6));
 }
 
 TEST_CASE("what if: where half the memory holds no plan as it is, ZeRO makes one fit") {

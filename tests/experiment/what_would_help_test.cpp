@@ -9,6 +9,7 @@
 #include "experiment/faster_links.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -40,7 +41,7 @@ TEST_CASE("what would help: one GPU twice as fast takes half as long, and there 
   const std::vector<Help> helps = what_would_help(experiment, run);
   REQUIRE(helps.size() == 1);
   CHECK(helps[0].change == "v100-sxm2 twice as fast");
-  CHECK(helps[0].step.count() == doctest::Approx(run.result.step_time.count() / 2).epsilon(1e-6));
+  CHECK(helps[0].step.count() == testing::approx(run.result.step_time.count() / 2).epsilon(1e-6));
 }
 
 TEST_CASE("what would help: equal to a cluster that has such links, and the shortest step first") {
@@ -58,10 +59,10 @@ TEST_CASE("what would help: equal to a cluster that has such links, and the shor
   const Seconds there =
       makespan(sim::make_simulator(faster.cluster, experiment.step_cost(), options)->run(run.dag));
   CHECK(step_with(helps, "links between machines twice as fast") ==
-        doctest::Approx(there.count()).epsilon(1e-9));
+        testing::approx(there.count()).epsilon(1e-9));
   CHECK(there < 0.8 * run.result.step_time);  // 1 GB/s bounds it
   CHECK(step_with(helps, "all links twice as fast") ==
-        doctest::Approx(
+        testing::approx(
             step_on_faster_links(run.dag, experiment.cluster, experiment.step_cost(), options)
                 .count())
             .epsilon(1e-9));

@@ -89,6 +89,8 @@ refuse README.md "x\n$(printf '…%.0s' {1..101})\n" 'README.md:2: above 100 col
 refuse sim/a.cpp "$(printf '\\n%.0s' {1..451})" 'sim/a.cpp:451: above 450 lines; split it'
 refuse core/a.hpp "$(printf '\\n%.0s' {1..201})" \
   'core/a.hpp:201: a header above 200 lines; split it'
+refuse tests/sim/a_test.cpp 'bool b = 1e-6 == doctest::Approx(9e-6);\n' \
+  'tests/sim/a_test.cpp:1: doctest::Approx is absolute near zero; testing::approx is relative'
 refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a; b") {}\n' \
   "tests/sim/a_test.cpp:1: a test's name has no semicolon"
 refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a") {}\nTEST_CASE("sim: a") {}\n' \

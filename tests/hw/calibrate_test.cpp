@@ -11,6 +11,7 @@
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/runnable.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -109,7 +110,7 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
     REQUIRE(profile.interference_samples.size() >= 4);
     for (const InterferencePair& pair : interference_pairs) {
       CHECK(profile.interference.of(pair.activity, pair.during) ==
-            doctest::Approx(truth.of(pair.activity, pair.during)).epsilon(1e-12));
+            testing::approx(truth.of(pair.activity, pair.during)).epsilon(1e-12));
     }
     for (const InterferenceSample& sample : profile.interference_samples) {
       CHECK(sample.alone.samples == 9);
@@ -123,16 +124,16 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
     double all = 0;
     for (std::size_t d = 0; d < 3; ++d) {
       const double alone = bytes / (1e-3 + bytes / (d == 1 ? 1e9 : 2e9));
-      CHECK(memory.rate_alone(memory.parts[d]).value == doctest::Approx(alone));
+      CHECK(memory.rate_alone(memory.parts[d]).value == testing::approx(alone));
       all += alone / walk_factors[d];
     }
-    CHECK(memory.rate().value == doctest::Approx(all));
+    CHECK(memory.rate().value == testing::approx(all));
     const Cluster& here = profile.machine.cluster;
     CHECK(sim::common_memory_of(profile, here) == profile.common_memory);
     CHECK(sim::common_memory_of(profile, star_of(3, "10 GB/s", "1us")).empty());
     const Seconds measured = simulated_step(dag, profile, truth, {});
     CHECK(simulated_step(dag, profile, profile.interference, {}).count() ==
-          doctest::Approx(measured.count()).epsilon(1e-9));
+          testing::approx(measured.count()).epsilon(1e-9));
     differ += simulated_step(dag, profile, {}, {}) < measured * 0.999 ? 1 : 0;
     const Profile again = profile_from_json(to_json(profile), "p.json");
     CHECK(again.interference == profile.interference);
@@ -178,8 +179,8 @@ TEST_CASE("calibrate: the synthetic host has no interference, and its links are 
   }
   REQUIRE(profile.links.size() == 6);
   for (const LinkFit& link : profile.links) {
-    CHECK(link.rate.value == doctest::Approx(asked.rate.value).epsilon(1e-9));
-    CHECK(link.latency / asked.latency == doctest::Approx(1).epsilon(1e-9));
+    CHECK(link.rate.value == testing::approx(asked.rate.value).epsilon(1e-9));
+    CHECK(link.latency / asked.latency == testing::approx(1).epsilon(1e-9));
   }
   CHECK(profile.launch.samples == 0);  // no thread launches another's operations
 }
@@ -196,8 +197,8 @@ TEST_CASE("calibrate: times of a line give back its latency and rate, others the
   for (const Bytes size : sizes) times.emplace_back(size, latency + size / rate);
   const auto fit = hw::fit_link(DeviceId{0}, DeviceId{1}, times);
   REQUIRE(fit.has_value());
-  CHECK(fit->rate.value == doctest::Approx(rate.value).epsilon(1e-9));
-  CHECK(fit->latency.count() == doctest::Approx(latency.count()).epsilon(1e-9));
+  CHECK(fit->rate.value == testing::approx(rate.value).epsilon(1e-9));
+  CHECK(fit->latency.count() == testing::approx(latency.count()).epsilon(1e-9));
   CHECK(fit->largest_error < 1e-9);
   // Any other line has larger squares: two points off, the fit against a grid of lines around it.
   times[3].second *= 1.2;
@@ -243,7 +244,7 @@ TEST_CASE("calibrate: a star whose links are known comes out of the paths over i
       CHECK(links[d].first == star[d].first);
       // Two devices have one path: which half is longer cannot be measured.
       const Seconds expected = devices == 2 ? Seconds{2.5e-6} : star[d].second;
-      CHECK(links[d].second.count() == doctest::Approx(expected.count()).epsilon(1e-9));
+      CHECK(links[d].second.count() == testing::approx(expected.count()).epsilon(1e-9));
     }
     fits.pop_back();
     CHECK(hw::star_links(devices, fits).empty());
@@ -274,17 +275,17 @@ TEST_CASE("calibrate: the synthetic host's formula by hand") {
   const ExecDag dag =
       lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 100));
   // Forward: 2 · 100 · 1000 · 500 = 1e8 FLOPs at 5 GFLOP/s are 20 ms, and 1 ms overhead.
-  CHECK(hw::modelled_duration(dag, OpId{0}, host).count() == doctest::Approx(0.021));
+  CHECK(hw::modelled_duration(dag, OpId{0}, host).count() == testing::approx(0.021));
   const NotedDag noted = dag_of("a: transfer d0->d1 25MB; b: all-reduce d0,d1 25MB");
   // 25 MB at 250 MB/s are 100 ms; two links of 0.25 ms. A ring of two sends 2 halves.
-  CHECK(hw::modelled_duration(noted.dag, OpId{0}, host).count() == doctest::Approx(0.1005));
-  CHECK(hw::modelled_duration(noted.dag, OpId{1}, host).count() == doctest::Approx(0.101));
+  CHECK(hw::modelled_duration(noted.dag, OpId{0}, host).count() == testing::approx(0.1005));
+  CHECK(hw::modelled_duration(noted.dag, OpId{1}, host).count() == testing::approx(0.101));
   // Over 5 GB/s and 10 us a transfer takes 5.01 ms, the ring's two steps 2.51 ms each; and a
   // profile of other links is another machine's.
   const Machine throttled =
       hw::HostExecutor({64, 32}, hw::LinkThrottle{{5e9}, Seconds{10e-6}}).hardware().machine;
-  CHECK(hw::modelled_duration(noted.dag, OpId{0}, throttled).count() == doctest::Approx(5.01e-3));
-  CHECK(hw::modelled_duration(noted.dag, OpId{1}, throttled).count() == doctest::Approx(5.02e-3));
+  CHECK(hw::modelled_duration(noted.dag, OpId{0}, throttled).count() == testing::approx(5.01e-3));
+  CHECK(hw::modelled_duration(noted.dag, OpId{1}, throttled).count() == testing::approx(5.02e-3));
   CHECK(difference(throttled, host) == "throttled links 5.00 GB/s 10.0 us, here none");
   CHECK(difference(host, throttled) == "throttled links none, here 5.00 GB/s 10.0 us");
   CHECK(difference(throttled, throttled) == "");

@@ -14,6 +14,7 @@
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/hw/executors.hpp"
 #include "tests/hw/runnable.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"
@@ -314,7 +315,7 @@ TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
   const Profile profile = hw::calibrate(gpu, {dag}, 3);
   REQUIRE_FALSE(profile.interference_samples.empty());
   for (const auto& sample : profile.interference_samples) {
-    CHECK(sample.during.median / sample.alone.median == doctest::Approx(1).epsilon(0.01));
+    CHECK(sample.during.median / sample.alone.median == testing::approx(1).epsilon(0.01));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "hw/host_executor.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 
 namespace parsim::testing {
@@ -21,7 +22,7 @@ TEST_CASE("executors: simulated by SimGrid and by the fast engine, a step keeps 
     spans.push_back(expect_step(*sim::make_simulator(cluster, *cost, options), dag, least));
   }
   for (std::size_t i = 0; i < dag.size(); ++i) {
-    CHECK(spans[0][i].end.count() == doctest::Approx(spans[1][i].end.count()).epsilon(1e-6));
+    CHECK(spans[0][i].end.count() == testing::approx(spans[1][i].end.count()).epsilon(1e-6));
   }
 }
 

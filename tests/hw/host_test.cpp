@@ -16,6 +16,7 @@
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/runnable.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/interpreter.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
@@ -231,10 +232,10 @@ TEST_CASE("host: Adam's first step by its formula, with the states that it keeps
     const std::vector<double> square = found(Role::optimizer_state, hw::StateKind::second);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const double g = gradient[i];
-      CHECK(mean[i] == doctest::Approx(0.1 * g));
-      CHECK(square[i] == doctest::Approx(0.001 * g * g));
+      CHECK(mean[i] == testing::approx(0.1 * g));
+      CHECK(square[i] == testing::approx(0.001 * g * g));
       const double step = 0.1 * g / (std::sqrt(0.001) * std::abs(g) + hw::adam_epsilon);
-      CHECK(weight[i] == doctest::Approx(before[p].values()[i] - learning_rate * step));
+      CHECK(weight[i] == testing::approx(before[p].values()[i] - learning_rate * step));
     }
   }
 }
@@ -378,9 +379,9 @@ TEST_CASE("host: the simulator's spans are those of threads in virtual time, giv
       CAPTURE(seed);
       CAPTURE(i);
       CHECK(threads[i].start.count() / 1e6 ==
-            doctest::Approx(simulated.spans[i].start.count()).epsilon(1e-9));
+            testing::approx(simulated.spans[i].start.count()).epsilon(1e-9));
       CHECK(threads[i].end.count() / 1e6 ==
-            doctest::Approx(simulated.spans[i].end.count()).epsilon(1e-9));
+            testing::approx(simulated.spans[i].end.count()).epsilon(1e-9));
     }
   }
 }

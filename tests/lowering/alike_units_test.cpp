@@ -10,6 +10,7 @@
 #include "lowering/lower.hpp"
 #include "lowering/unit_finder.hpp"
 #include "strategies/plan_support.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/random_replicas.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -69,7 +70,7 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
     Seconds end{};
     for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost)))
       end = std::max(end, span.end);
-    CHECK(alone.step_time(plan).count() == doctest::Approx(end.count()).epsilon(1e-9));
+    CHECK(alone.step_time(plan).count() == testing::approx(end.count()).epsilon(1e-9));
   }
 }
 

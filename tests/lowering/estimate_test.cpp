@@ -14,6 +14,7 @@
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "strategies/tensor/arrangement.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
@@ -185,7 +186,7 @@ TEST_CASE("estimate: sums of another size than the kernels' are priced as lower(
             list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
         CAPTURE(network.name);
         CAPTURE(seed);
-        CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
+        CHECK(estimator.step_time(plan).count() == testing::approx(expected).epsilon(1e-9));
       }
     }
   }
@@ -209,7 +210,7 @@ TEST_CASE("estimate: casts to FP8 are priced as lower() makes them") {
       const double expected =
           list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
       CAPTURE(seed);
-      CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
+      CHECK(estimator.step_time(plan).count() == testing::approx(expected).epsilon(1e-9));
     }
   }
 }

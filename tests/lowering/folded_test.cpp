@@ -9,6 +9,7 @@
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/random_replicas.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -113,7 +114,7 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
     const std::size_t devices = world.cluster.devices.size();
     CHECK(equal(device_use(folded.dag, *found, devices), device_use(whole, all, devices), step));
     CHECK(found->hop_bytes == all.hop_bytes);
-    CHECK(found->bytes_reduced_in_network == doctest::Approx(all.bytes_reduced_in_network));
+    CHECK(found->bytes_reduced_in_network == testing::approx(all.bytes_reduced_in_network));
   }
 }
 

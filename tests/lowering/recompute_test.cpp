@@ -16,6 +16,7 @@
 #include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "strategies/stages.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
@@ -277,7 +278,7 @@ TEST_CASE("recompute: a block that a group shares makes its two sums again") {
   CHECK(forward_sums(again) == blocks + 2 + blocks);
   const double expected = input.simulate(plan).count();
   CHECK(lowering::Estimator(input.step()).step_time(plan).count() ==
-        doctest::Approx(expected).epsilon(1e-9));
+        testing::approx(expected).epsilon(1e-9));
 }
 
 TEST_CASE("recompute: groups that share layers get the numbers of the unsplit network") {

@@ -14,6 +14,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/stages.hpp"
 #include "strategies/tensor/split.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
@@ -175,7 +176,7 @@ TEST_CASE("stage boundary: replicas with other samples on each side exchange wha
     Seconds end{};
     for (const Span& span : list_schedule(dag, durations_alone(dag, *cost)))
       end = std::max(end, span.end);
-    CHECK(estimator.step_time(plan).count() == doctest::Approx(end.count()).epsilon(1e-9));
+    CHECK(estimator.step_time(plan).count() == testing::approx(end.count()).epsilon(1e-9));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
@@ -58,7 +59,7 @@ TEST_CASE(
     const Bytes moved = vgg16_on(g, Sync::Kind::server).moved(strategies::plan_data);
     CHECK(moved == Bytes{2 * g * 138357544 * 4});
     const double gib = static_cast<double>(moved.value) / (1 << 30);
-    CHECK(gib == doctest::Approx(bars[i]).epsilon(0.005));
+    CHECK(gib == testing::approx(bars[i]).epsilon(0.005));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "networks/networks.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -245,7 +246,7 @@ TEST_CASE("hugging face: attention is fused unless it is to be eager, with as ma
 
 TEST_CASE("hugging face: ViT-B/16 has the published multiply-accumulates") {
   CHECK(forward_flops_per_sample(published("vit-base-patch16-224")).value / 2 ==
-        doctest::Approx(17.564e9).epsilon(1e-3));
+        testing::approx(17.564e9).epsilon(1e-3));
 }
 
 TEST_CASE("hugging face: fewer tokens leave the parameters as they are") {

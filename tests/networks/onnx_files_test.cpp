@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "networks/networks.hpp"
+#include "tests/support/approx.hpp"
 
 using namespace parsim;
 using namespace parsim::networks;
@@ -61,7 +62,7 @@ TEST_CASE("onnx: multiply-accumulates are those that torchvision publishes") {
       {"densenet121", 2.834}, {"mobilenet_v2", 0.301}, {"r3d_18", 40.697}};
   for (const auto& [name, giga] : published) {
     CAPTURE(name);
-    CHECK(gmac(read(name)) == doctest::Approx(giga).epsilon(0.0005 / giga));
+    CHECK(gmac(read(name)) == testing::approx(giga).epsilon(0.0005 / giga));
   }
 }
 
@@ -76,7 +77,7 @@ TEST_CASE("onnx: bert_tiny has the parameters that its export kept") {
   // sees one token.
   const double dense = 128.0 * 2 * (4 * 128 * 128 + 2 * 128 * 512);
   CHECK(gmac(read("bert_tiny")) * 1e9 ==
-        doctest::Approx(dense + 2 * 2 * 128.0 * 128 * 128 + 128 * 128));
+        testing::approx(dense + 2 * 2 * 128.0 * 128 * 128 + 128 * 128));
 }
 
 TEST_CASE("onnx: tables that the exporter computed are named, parameters of the model are not") {

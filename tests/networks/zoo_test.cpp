@@ -9,6 +9,7 @@
 
 #include "core/network.hpp"
 #include "networks/networks.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 
 using namespace parsim;
@@ -179,7 +180,7 @@ TEST_CASE("zoo: multiply-accumulates equal the published ones") {
   for (const auto& [name, gmac] : published_gmac) {
     CAPTURE(name);
     CHECK(forward_flops_per_sample(built_in(name)).value ==
-          doctest::Approx(2e9 * gmac).epsilon(0.005));
+          testing::approx(2e9 * gmac).epsilon(0.005));
   }
   // By hand: 28²·6·25 + 10²·16·150 + 400·120 + 120·84 + 84·10.
   CHECK(forward_flops_per_sample(built_in("lenet5")).value == 2.0 * 416'520);

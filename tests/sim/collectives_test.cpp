@@ -6,6 +6,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::sim {
@@ -39,12 +40,12 @@ TEST_CASE("ring: all-reduce of 100 MiB on a star by hand, 8 and 64 devices") {
          {Fidelity::hops, Fidelity::p2p, Fidelity::macro, Fidelity::analytic}) {
       const Seconds time =
           time_of(cluster, CollectiveKind::all_reduce, devices(0, n), {100 * mebibyte}, fidelity);
-      CHECK(time.count() == doctest::Approx(by_hand).epsilon(1e-6));
+      CHECK(time.count() == testing::approx(by_hand).epsilon(1e-6));
     }
     const SimpleCost cost(cluster);
     CHECK(
         cost.collective(CollectiveKind::all_reduce, devices(0, n), Bytes{100 * mebibyte}).count() ==
-        doctest::Approx(by_hand).epsilon(1e-9));
+        testing::approx(by_hand).epsilon(1e-9));
   }
 }
 
@@ -59,9 +60,9 @@ TEST_CASE("ring: gather, scatter and broadcast by hand on three devices") {
   const auto time = [&](CollectiveKind kind) {
     return time_of(cluster, kind, devices(0, 3), shares).count();
   };
-  CHECK(time(CollectiveKind::all_gather) == doctest::Approx(504e-6).epsilon(1e-9));
-  CHECK(time(CollectiveKind::reduce_scatter) == doctest::Approx(504e-6).epsilon(1e-9));
-  CHECK(time(CollectiveKind::broadcast) == doctest::Approx(604e-6).epsilon(1e-9));
+  CHECK(time(CollectiveKind::all_gather) == testing::approx(504e-6).epsilon(1e-9));
+  CHECK(time(CollectiveKind::reduce_scatter) == testing::approx(504e-6).epsilon(1e-9));
+  CHECK(time(CollectiveKind::broadcast) == testing::approx(604e-6).epsilon(1e-9));
 }
 
 TEST_CASE("ring: bytes of hops and messages by hand, the remainder in the last chunk") {
@@ -211,7 +212,7 @@ TEST_CASE("all-to-all: every pair's common part travels, all at once") {
   const Timeline timeline = simulate(cluster, dag);
   // Device 1 sends 32 bytes to each of the others at 1 GB/s: 64 ns, and no other device takes
   // longer.
-  CHECK(makespan(timeline).count() == doctest::Approx(64e-9).epsilon(1e-3));
+  CHECK(makespan(timeline).count() == testing::approx(64e-9).epsilon(1e-3));
   // gpu0 out, in; gpu1 out, in; gpu2 out, in.
   CHECK(timeline.hop_bytes == std::vector<double>{32, 32, 64, 16, 0, 48});
 }
@@ -249,7 +250,7 @@ TEST_CASE("all-to-all: between two GPUs it is a message each way at once, also w
         const bool copies = library == CollectiveCost::nccl && bytes > 16'384;
         const double rate = cluster.model(gpus[0]).memory_rate.value;
         const double copy = copies ? copy_time(static_cast<double>(bytes), rate).count() : 0;
-        CHECK(1e6 * time(exchange) == doctest::Approx(1e6 * (time(messages) + copy)).epsilon(1e-9));
+        CHECK(1e6 * time(exchange) == testing::approx(1e6 * (time(messages) + copy)).epsilon(1e-9));
       }
     }
   }
@@ -267,7 +268,7 @@ TEST_CASE("all-to-all: without needs it ends when it starts") {
   const OpId next = add_delay(dag, 1, 1us, {exchange});
   const Timeline timeline = simulate(cluster, dag);
   const Seconds begin = timeline.spans[0].end;
-  CHECK(begin.count() == doctest::Approx(5e-6));
+  CHECK(begin.count() == testing::approx(5e-6));
   CHECK(timeline.spans[exchange.index()] == Span{begin, begin});
   CHECK(timeline.spans[next.index()].start == begin);
 }

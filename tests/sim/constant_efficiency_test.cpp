@@ -5,6 +5,7 @@
 
 #include "core/layers.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::sim {
@@ -62,11 +63,11 @@ TEST_CASE("constant efficiency: a convolution by hand on a P100") {
     return found.time.count();
   };
   const double flops = 2.0 * 64 * 9 * 64 * 64 * 56 * 56;
-  CHECK(time(Pass::forward) == doctest::Approx(flops / (10.6e12 * 0.84) + 40e-6).epsilon(1e-9));
-  CHECK(time(Pass::forward) == doctest::Approx(1.7019e-3).epsilon(1e-4));
-  CHECK(time(Pass::backward) == doctest::Approx(4.2274e-3).epsilon(1e-4));
+  CHECK(time(Pass::forward) == testing::approx(flops / (10.6e12 * 0.84) + 40e-6).epsilon(1e-9));
+  CHECK(time(Pass::forward) == testing::approx(1.7019e-3).epsilon(1e-4));
+  CHECK(time(Pass::backward) == testing::approx(4.2274e-3).epsilon(1e-4));
   CHECK(time(Pass::backward) ==
-        doctest::Approx(time(Pass::backward_data) + time(Pass::backward_weights)));
+        testing::approx(time(Pass::backward_data) + time(Pass::backward_weights)));
   CHECK(time(Pass::recompute) == time(Pass::forward));
 }
 
@@ -82,14 +83,14 @@ TEST_CASE("constant efficiency: what multiplies nothing takes as long as its byt
         .time.count();
   };
   const double bytes = 2.0 * 4 * 8 * 64 * 56 * 56;
-  CHECK(time(relu, Pass::forward) == doctest::Approx(bytes / (732e9 * 0.45) + 40e-6).epsilon(1e-9));
+  CHECK(time(relu, Pass::forward) == testing::approx(bytes / (732e9 * 0.45) + 40e-6).epsilon(1e-9));
   CHECK(time(relu, Pass::backward) ==
-        doctest::Approx(1.5 * bytes / (732e9 * 0.45) + 40e-6).epsilon(1e-9));
+        testing::approx(1.5 * bytes / (732e9 * 0.45) + 40e-6).epsilon(1e-9));
   CHECK(time(flat, Pass::forward) == 0);
   CHECK(time(flat, Pass::backward) == 0);
   CHECK(time(image, Pass::forward) == 0);
   CHECK(cost->memory(DeviceId{0}, Bytes{732'000'000}).time.count() ==
-        doctest::Approx(1e-3 / 0.45 + 40e-6).epsilon(1e-9));
+        testing::approx(1e-3 / 0.45 + 40e-6).epsilon(1e-9));
 }
 
 TEST_CASE("constant efficiency: a dense layer of few samples is limited by its weights") {
@@ -104,7 +105,7 @@ TEST_CASE("constant efficiency: a dense layer of few samples is limited by its w
         .time.count();
   };
   const double bytes = 4.0 * (200704.0 * 1000 + 1000 + 200704 + 1000);
-  CHECK(time(1) == doctest::Approx(bytes / (900e9 * 0.85) + 25.61e-6).epsilon(1e-9));
+  CHECK(time(1) == testing::approx(bytes / (900e9 * 0.85) + 25.61e-6).epsilon(1e-9));
   CHECK(std::abs(time(2) / time(1) - 1) < 0.01);
 }
 
@@ -141,7 +142,7 @@ TEST_CASE("constant efficiency: who has no measurements borrows them and says gu
     const double peak = cluster.model(DeviceId{e.device}).peak_at(e.precision).value;
     CHECK(cost_of.origin == e.origin);
     CHECK(cost_of.time.count() ==
-          doctest::Approx(flops / (peak * e.forward) + e.overhead).epsilon(1e-9));
+          testing::approx(flops / (peak * e.forward) + e.overhead).epsilon(1e-9));
   }
 }
 
@@ -170,14 +171,14 @@ TEST_CASE("constant efficiency: transfers and collectives without contention") {
   const Cluster cluster = star({10e9, 5e9, 10e9}, Seconds{1e-6});
   const auto cost = make_constant_efficiency(cluster);
   CHECK(cost->transfer(DeviceId{0}, DeviceId{1}, Bytes{5'000'000}).count() ==
-        doctest::Approx(2e-6 + 1e-3).epsilon(1e-12));
+        testing::approx(2e-6 + 1e-3).epsilon(1e-12));
   // In the device: read and written, 700 GB/s * 0.45, 40 us.
   CHECK(cost->transfer(DeviceId{0}, DeviceId{0}, Bytes{5'000'000}).count() ==
-        doctest::Approx(10e6 / (700e9 * 0.45) + 40e-6).epsilon(1e-12));
+        testing::approx(10e6 / (700e9 * 0.45) + 40e-6).epsilon(1e-12));
   CHECK(cost->collective(CollectiveKind::all_reduce, devices(0, 1), Bytes{100}) == Seconds{0});
   // All-to-all of 6 pairs with 1 MB each: the slow device sends and receives 2 MB at 5 GB/s.
   CHECK(cost->collective(CollectiveKind::all_to_all, devices(0, 3), Bytes{6'000'000}).count() ==
-        doctest::Approx(2e-6 + 0.4e-3).epsilon(1e-12));
+        testing::approx(2e-6 + 0.4e-3).epsilon(1e-12));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "sim/kernels.hpp"
 #include "sim/prepared_dag.hpp"
 #include "tests/sim/kernel_sketch.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
@@ -56,8 +57,8 @@ Ends kernel_and_message(Activity activity, Seconds kernel, Seconds date,
        {Fidelity::hops, Fidelity::p2p, Fidelity::macro, Fidelity::analytic}) {
     for (const Engine engine : {Engine::simgrid, Engine::fast}) {
       const Ends again = ends(engine, fidelity);
-      CHECK(again.kernel == doctest::Approx(first.kernel).epsilon(1e-6));
-      CHECK(again.message == doctest::Approx(first.message).epsilon(1e-6));
+      CHECK(again.kernel == testing::approx(first.kernel).epsilon(1e-6));
+      CHECK(again.message == testing::approx(first.message).epsilon(1e-6));
     }
   }
   return first;
@@ -66,24 +67,24 @@ Ends kernel_and_message(Activity activity, Seconds kernel, Seconds date,
 TEST_CASE("contention: a kernel and a message that hold each other up, by hand") {
   // 2 ms of the 4 during the message: 4/3 done, the other 8/3 alone.
   Ends ends = kernel_and_message(tensor, 4ms, 0ms, factors(1.5, 1));
-  CHECK(ends.kernel == doctest::Approx(14.0 / 3));
-  CHECK(ends.message == doctest::Approx(2));
+  CHECK(ends.kernel == testing::approx(14.0 / 3));
+  CHECK(ends.message == testing::approx(2));
   // From the middle on: 2 done, 4/3 during the message, the last 2/3 alone.
   ends = kernel_and_message(tensor, 4ms, 2ms, factors(1.5, 1));
-  CHECK(ends.kernel == doctest::Approx(14.0 / 3));
-  CHECK(ends.message == doctest::Approx(4));
+  CHECK(ends.kernel == testing::approx(14.0 / 3));
+  CHECK(ends.message == testing::approx(4));
   // The message's clock: half of the first ms, then 1.5 more.
   ends = kernel_and_message(tensor, 1ms, 0ms, factors(1, 2));
-  CHECK(ends.kernel == doctest::Approx(1));
-  CHECK(ends.message == doctest::Approx(2.5));
+  CHECK(ends.kernel == testing::approx(1));
+  CHECK(ends.message == testing::approx(2.5));
   // Both: the kernel takes 1.5 ms; the message has 0.75 by then.
   ends = kernel_and_message(tensor, 1ms, 0ms, factors(1.5, 2));
-  CHECK(ends.kernel == doctest::Approx(1.5));
-  CHECK(ends.message == doctest::Approx(2.75));
+  CHECK(ends.kernel == testing::approx(1.5));
+  CHECK(ends.message == testing::approx(2.75));
   // Factors of other kernels.
   ends = kernel_and_message(memory, 1ms, 0ms, factors(1.5, 2));
-  CHECK(ends.kernel == doctest::Approx(1));
-  CHECK(ends.message == doctest::Approx(2));
+  CHECK(ends.kernel == testing::approx(1));
+  CHECK(ends.message == testing::approx(2));
 }
 
 /// Parts of one GPU whose walks through memory have these rates, in MB/us.
@@ -125,14 +126,14 @@ TEST_CASE("contention: kernels on parts of one GPU share its memory, by hand") {
       for (const OpId op : ops) found.push_back(1e6 * timeline.spans[op.index()].end.count());
       if (dates.empty()) dates = found;
       for (std::size_t i = 0; i < found.size(); ++i) {
-        CHECK(found[i] == doctest::Approx(dates[i]).epsilon(1e-3));  // SimGrid's dates: 1 ns wide
+        CHECK(found[i] == testing::approx(dates[i]).epsilon(1e-3));  // SimGrid's dates: 1 ns wide
       }
     }
     return dates;
   };
   const auto near = [](const std::vector<double>& found, const std::vector<double>& expected) {
     REQUIRE(found.size() == expected.size());
-    for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]));
+    for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == testing::approx(expected[i]));
   };
   // Enough for both, and for one.
   near(ends({{1, 1}, {1, 1}}, {4, 4}), {4, 4});
@@ -166,9 +167,9 @@ TEST_CASE(
       const Span& span = timeline.spans[op.index()];
       return 1e3 * (span.end - span.start).count();
     };
-    CHECK(took(there) == doctest::Approx(2 * 4. / 3).epsilon(1e-4));
-    CHECK(took(back) == doctest::Approx(2 * 4. / 3).epsilon(1e-4));
-    CHECK(took(sum) == doctest::Approx(2 * 4. / 3).epsilon(1e-4));
+    CHECK(took(there) == testing::approx(2 * 4. / 3).epsilon(1e-4));
+    CHECK(took(back) == testing::approx(2 * 4. / 3).epsilon(1e-4));
+    CHECK(took(sum) == testing::approx(2 * 4. / 3).epsilon(1e-4));
   }
   const auto traffic = [&](OpId id) { return message_traffic(sketch.dag, id).value; };
   CHECK(traffic(there) == 4'000'000);
@@ -188,7 +189,7 @@ TEST_CASE("contention: a message that others' flows delay anyway has time for it
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     const Timeline timeline = run_sketch(sketch, cluster, {.interference = factors(1, 2)}, engine);
     for (const OpId id : {a, b}) {
-      CHECK(timeline.spans[id.index()].end.count() == doctest::Approx(4e-3));
+      CHECK(timeline.spans[id.index()].end.count() == testing::approx(4e-3));
     }
   }
   CHECK(kernel_activity(sketch.dag, OpId{0}) == tensor);

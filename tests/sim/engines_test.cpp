@@ -6,6 +6,7 @@
 
 #include "lowering/lower.hpp"
 #include "tests/sim/random_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/world.hpp"
@@ -126,7 +127,7 @@ TEST_CASE("macro: a ring that crosses a link twice needs twice the time, with bo
                                  {10'000'000, 10'000'000, 10'000'000, 10'000'000});
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     const Timeline timeline = run_with(engine, cluster, dag, Fidelity::macro);
-    CHECK(length(timeline, op).count() == doctest::Approx(6e-3).epsilon(1e-9));
+    CHECK(length(timeline, op).count() == testing::approx(6e-3).epsilon(1e-9));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::sim {
 namespace {
@@ -152,8 +153,8 @@ TEST_CASE("fair flows: a route that crosses a link twice takes twice its rate") 
   CHECK(ends_of(cluster, {over({0, 0})}, {{0, 0, 30}}) == std::vector<double>{6});
   const std::vector<double> both =
       ends_of(cluster, {over({0, 0}), over({0})}, {{0, 0, 10}, {0, 1, 10}});
-  CHECK(both[0] == doctest::Approx(3));
-  CHECK(both[1] == doctest::Approx(3));
+  CHECK(both[0] == testing::approx(3));
+  CHECK(both[1] == testing::approx(3));
 }
 
 TEST_CASE("fair flows: nothing to carry takes no time, and a date that is past comes at once") {

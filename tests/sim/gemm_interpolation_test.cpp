@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/approx.hpp"
+
 namespace parsim::sim {
 namespace {
 
@@ -43,7 +45,7 @@ TEST_CASE("GEMM interpolation: a time is the longest of all smaller products, ea
                 longest, gemm_time(model, rows, columns, k, 1, model.burst).count() * std::exp(c));
           }
         }
-        CHECK(gemms.time(m, n, k, model.burst).time.count() == doctest::Approx(longest));
+        CHECK(gemms.time(m, n, k, model.burst).time.count() == testing::approx(longest));
       }
     }
   }
@@ -75,7 +77,7 @@ TEST_CASE("GEMM interpolation: measured shapes are near, others are the model's 
   const GemmTime far = gemms.time(300, 300, 4'000'000, model.burst);
   CHECK_FALSE(far.near);
   const double alone = gemm_time(model, 300, 300, 4'000'000, 1, model.burst).count();
-  CHECK(far.time.count() == doctest::Approx(alone));
+  CHECK(far.time.count() == testing::approx(alone));
 }
 
 }  // namespace

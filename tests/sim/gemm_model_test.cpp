@@ -11,6 +11,7 @@
 #include "core/layers.hpp"
 #include "sim/gemm_interpolation.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
 
@@ -39,20 +40,20 @@ double microseconds(const GemmModel& model, std::int64_t m, std::int64_t n, std:
 
 TEST_CASE("GEMM model: waves, splits, prologue and batches by hand") {
   GemmModel model = simple_model();
-  CHECK(microseconds(model, 2560, 128, 1000) == doctest::Approx(1000));
+  CHECK(microseconds(model, 2560, 128, 1000) == testing::approx(1000));
   // Eleven tiles are two waves; split by 8 they are nine waves of depth 125.
-  CHECK(microseconds(model, 2561, 128, 1000) == doctest::Approx(1125));
-  CHECK(microseconds(model, 128, 2561, 1000) == doctest::Approx(1125));
-  CHECK(microseconds(model, 256, 128, 100, 10) == doctest::Approx(100));
-  CHECK(microseconds(model, 256, 128, 100, 11) == doctest::Approx(200));
+  CHECK(microseconds(model, 2561, 128, 1000) == testing::approx(1125));
+  CHECK(microseconds(model, 128, 2561, 1000) == testing::approx(1125));
+  CHECK(microseconds(model, 256, 128, 100, 10) == testing::approx(100));
+  CHECK(microseconds(model, 256, 128, 100, 11) == testing::approx(200));
   model.prologue = 50;
-  CHECK(microseconds(model, 2560, 128, 1000) == doctest::Approx(1050));
+  CHECK(microseconds(model, 2560, 128, 1000) == testing::approx(1050));
   model.split_overhead = 1;  // seconds: never split
-  CHECK(microseconds(model, 2561, 128, 1000) == doctest::Approx(2100));
+  CHECK(microseconds(model, 2561, 128, 1000) == testing::approx(2100));
   model.smooth = 0.5;  // between 1.1 and 2 waves
-  CHECK(microseconds(model, 2561, 128, 1000) == doctest::Approx(1.55 * 1050));
+  CHECK(microseconds(model, 2561, 128, 1000) == testing::approx(1.55 * 1050));
   model.overhead = 3e-6;
-  CHECK(microseconds(model, 2560, 128, 1000) == doctest::Approx(1053));
+  CHECK(microseconds(model, 2560, 128, 1000) == testing::approx(1053));
 }
 
 TEST_CASE("GEMM model: memory, cache and power by hand") {
@@ -60,16 +61,16 @@ TEST_CASE("GEMM model: memory, cache and power by hand") {
   model.split_overhead = 1;
   // 2 B * (2560 * 100 + 128 * 100 + 2560 * 128) = 1,192,960 B, and 100 us of arithmetic.
   model.memory_rate = 1192960 / 100e-6;
-  CHECK(microseconds(model, 2560, 128, 100) == doctest::Approx(200));
+  CHECK(microseconds(model, 2560, 128, 100) == testing::approx(200));
   model.exponent = 2;
-  CHECK(microseconds(model, 2560, 128, 100) == doctest::Approx(100 * std::sqrt(2.0)));
+  CHECK(microseconds(model, 2560, 128, 100) == testing::approx(100 * std::sqrt(2.0)));
   model.exponent = 1;
   // Six copies of the weights fill the cache: (1 + 1) / (3 + 1) of the time from memory.
   model.cache_gain = 3;
   model.cache = 2.0 * (2560 * 100 + 6 * 128 * 100 + 2560 * 128);
-  CHECK(microseconds(model, 2560, 128, 100) == doctest::Approx(150));
+  CHECK(microseconds(model, 2560, 128, 100) == testing::approx(150));
   const PowerLimit half_way{0.2, 2.0 * 2560 * 128 * 100};
-  CHECK(microseconds(model, 2560, 128, 100, 1, half_way) == doctest::Approx(1.1 * 150));
+  CHECK(microseconds(model, 2560, 128, 100, 1, half_way) == testing::approx(1.1 * 150));
 }
 
 TEST_CASE("GEMM model: no product beats the card, and more of it never takes less time") {
@@ -224,8 +225,8 @@ TEST_CASE("GEMM model: the catalogue's data sheets are those that the efficienci
                                                      : std::vector{P::fp8_blockwise}) {
       const auto own = gemm_model_of(device, precision);
       REQUIRE(own);
-      CHECK(own->peak == doctest::Approx(model.peak));
-      CHECK(own->memory_rate == doctest::Approx(model.memory_rate));
+      CHECK(own->peak == testing::approx(model.peak));
+      CHECK(own->memory_rate == testing::approx(model.memory_rate));
       CHECK(own->multiprocessors == model.multiprocessors);
       CHECK_FALSE(own->borrowed);
     }
@@ -242,11 +243,11 @@ TEST_CASE("GEMM model: cards of the A100's chip have its products at their own m
   for (const std::string name : {"a100-sxm4-40", "a100-pcie", "a100-pcie-40"}) {
     CAPTURE(name);
     CHECK(time(name, 8192, 8192, 8192) ==
-          doctest::Approx(time("a100-sxm4-80", 8192, 8192, 8192)).epsilon(0.01));
+          testing::approx(time("a100-sxm4-80", 8192, 8192, 8192)).epsilon(0.01));
     // 16 rows only read the weights: 1555 of 2039 GB/s.
     const double slower = time(name, 16, 16384, 16384) / time("a100-sxm4-80", 16, 16384, 16384);
     const double rates = 2039 / (topologies::device_model(name, "test").memory_rate.value * 1e-9);
-    CHECK(slower == doctest::Approx(rates).epsilon(0.05));
+    CHECK(slower == testing::approx(rates).epsilon(0.05));
   }
   CHECK_FALSE(gemm_model_of(topologies::device_model("a30", "test"), Precision::bf16));
 }

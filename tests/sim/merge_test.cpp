@@ -6,6 +6,7 @@
 
 #include "lowering/lower.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/world.hpp"
@@ -75,7 +76,7 @@ TEST_CASE("merge: devices of a star that do the same are simulated as one") {
   const Cluster cluster = star(std::vector<double>(8, 10e9), 1us);
   const Pair pair = fast_and_same(cluster, shifts(8, 1));
   CHECK(pair.merged.merged_operations == 14);  // of 8 kernels and 8 transfers one each
-  CHECK(makespan(pair.merged).count() == doctest::Approx(2e-3 + 2e-6).epsilon(1e-12));
+  CHECK(makespan(pair.merged).count() == testing::approx(2e-3 + 2e-6).epsilon(1e-12));
 }
 
 TEST_CASE("merge: one slow link, or one late device, is simulated for itself") {
@@ -84,10 +85,10 @@ TEST_CASE("merge: one slow link, or one late device, is simulated for itself") {
   // Device 3 sends and receives slowly, which is the same; no other device is affected.
   const Pair link = fast_and_same(star(rates, 1us), shifts(8, 1));
   CHECK(link.merged.merged_operations == 8 + 8 - 3);
-  CHECK(makespan(link.merged).count() == doctest::Approx(3e-3 + 2e-6).epsilon(1e-12));
+  CHECK(makespan(link.merged).count() == testing::approx(3e-3 + 2e-6).epsilon(1e-12));
   const Pair late = fast_and_same(star(std::vector<double>(8, 10e9), 1us), shifts(8, 1, {5}));
   CHECK(late.merged.merged_operations == 8 + 8 - 4);
-  CHECK(makespan(late.merged).count() == doctest::Approx(3e-3 + 2e-6).epsilon(1e-12));
+  CHECK(makespan(late.merged).count() == testing::approx(3e-3 + 2e-6).epsilon(1e-12));
 }
 
 TEST_CASE("merge: one far device is simulated for itself, by hand") {
@@ -97,9 +98,9 @@ TEST_CASE("merge: one far device is simulated for itself, by hand") {
   // Its message and the one to it come later, which is the same; no other does.
   const Pair messages = fast_and_same(cluster, shifts(8, 1));
   CHECK(messages.merged.merged_operations == 8 + 8 - 3);
-  CHECK(messages.merged.spans[1].end.count() == doctest::Approx(2e-3 + 2e-6).epsilon(1e-12));
-  CHECK(messages.merged.spans[7].end.count() == doctest::Approx(2e-3 + 102e-6).epsilon(1e-12));
-  CHECK(makespan(messages.merged).count() == doctest::Approx(2e-3 + 102e-6).epsilon(1e-12));
+  CHECK(messages.merged.spans[1].end.count() == testing::approx(2e-3 + 2e-6).epsilon(1e-12));
+  CHECK(messages.merged.spans[7].end.count() == testing::approx(2e-3 + 102e-6).epsilon(1e-12));
+  CHECK(makespan(messages.merged).count() == testing::approx(2e-3 + 102e-6).epsilon(1e-12));
   // Pairs of neighbours add up 10 MB in two messages of half of it each way; the pair with device 3
   // waits for two longer latencies.
   ExecDag pairs = bare_dag();
@@ -108,8 +109,8 @@ TEST_CASE("merge: one far device is simulated for itself, by hand") {
   }
   const Pair sums = fast_and_same(cluster, pairs);
   CHECK(sums.merged.merged_operations == 4 - 2);
-  CHECK(sums.merged.spans[0].end.count() == doctest::Approx(1e-3 + 4e-6).epsilon(1e-12));
-  CHECK(sums.merged.spans[1].end.count() == doctest::Approx(1e-3 + 204e-6).epsilon(1e-12));
+  CHECK(sums.merged.spans[0].end.count() == testing::approx(1e-3 + 4e-6).epsilon(1e-12));
+  CHECK(sums.merged.spans[1].end.count() == testing::approx(1e-3 + 204e-6).epsilon(1e-12));
 }
 
 TEST_CASE("merge: collectives that a library needs longer for are simulated for themselves") {
@@ -128,8 +129,8 @@ TEST_CASE("merge: collectives that a library needs longer for are simulated for 
       {CollectiveKind::reduce_scatter, 2, {{2'000'000, 150us}, {20'000'000, 2050us}}, "test"}};
   const Pair pair = fast_and_same(cluster, dag, options);
   CHECK(pair.merged.merged_operations == 4 - 2);
-  CHECK(pair.merged.spans[1].end.count() == doctest::Approx(1.05e-3).epsilon(1e-9));
-  CHECK(pair.merged.spans[3].end.count() == doctest::Approx(2.05e-3).epsilon(1e-9));
+  CHECK(pair.merged.spans[1].end.count() == testing::approx(1.05e-3).epsilon(1e-9));
+  CHECK(pair.merged.spans[3].end.count() == testing::approx(2.05e-3).epsilon(1e-9));
 }
 
 TEST_CASE("merge: what shares a link with equals counts as often as there are equals") {
@@ -146,7 +147,7 @@ TEST_CASE("merge: what shares a link with equals counts as often as there are eq
   }
   const Pair pair = fast_and_same(cluster, shifts(8, 4));
   CHECK(pair.merged.merged_operations == 14);
-  CHECK(makespan(pair.merged).count() == doctest::Approx(1e-3 + 4e-3).epsilon(1e-12));
+  CHECK(makespan(pair.merged).count() == testing::approx(1e-3 + 4e-3).epsilon(1e-12));
 }
 
 TEST_CASE("merge: links or devices that slow down are not like those that do not") {
@@ -191,7 +192,7 @@ TEST_CASE(
   const Pair pair = fast_and_same(cluster, dag);
   CHECK(pair.merged.merged_operations == 24 - 2);
   // 20 MB over 5 GB/s; a device's own cable has that for both of its messages.
-  CHECK(makespan(pair.merged).count() == doctest::Approx(4e-3 + 3e-6).epsilon(1e-9));
+  CHECK(makespan(pair.merged).count() == testing::approx(4e-3 + 3e-6).epsilon(1e-9));
 }
 
 /// Machines of `size` devices on a switch of their own; now and then a link is slower or longer.

@@ -8,6 +8,7 @@
 #include "core/timeline.hpp"
 #include "tests/sim/nccl_calls.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::sim {
 namespace {
@@ -24,49 +25,49 @@ TEST_CASE("nccl: rates at large sizes by hand, as NCCL's own model gives them") 
   // GB/s, and the last eighth out of buffers at 900 / 4 GB/s.
   const CollectiveChoice v100 = chosen("cube-mesh:8,device=v100-sxm2", all_reduce, 128 * mega);
   CHECK(spelled(v100) == "ring simple");
-  CHECK(v100.wait.count() == doctest::Approx(56e-6));
-  CHECK(bus_rate(v100, 128.0 * mega, 8) == doctest::Approx(112.5).epsilon(1e-3));
+  CHECK(v100.wait.count() == testing::approx(56e-6));
+  CHECK(bus_rate(v100, 128.0 * mega, 8) == testing::approx(112.5).epsilon(1e-3));
   const CollectiveChoice a100 = chosen(a100x8, all_reduce, 8LL * giga);
   CHECK(spelled(a100) == "ring simple");
-  CHECK(bus_rate(a100, 8.0 * giga, 8) == doctest::Approx(229.7).epsilon(1e-3));
+  CHECK(bus_rate(a100, 8.0 * giga, 8) == testing::approx(229.7).epsilon(1e-3));
   // Multicast: 8 channels of 40 GB/s, 0.85 · 7/8 · 2: 476 GB/s, 25 us.
   const CollectiveChoice h100 = chosen(h100x8, all_reduce, 2LL * giga);
   CHECK(spelled(h100) == "nvls simple");
-  CHECK(bus_rate(h100, 2.0 * giga, 8) == doctest::Approx(474.5).epsilon(1e-3));
-  CHECK(h100.traffic == doctest::Approx(8.0 / 14));
+  CHECK(bus_rate(h100, 2.0 * giga, 8) == testing::approx(474.5).epsilon(1e-3));
+  CHECK(h100.traffic == testing::approx(8.0 / 14));
   // Two machines: a tree over multicasts, capped at 8 channels of 57.7 GB/s; 25 + 2 · 20.9 us.
   const CollectiveChoice two = chosen(h100x16, all_reduce, 16LL * giga);
   CHECK(spelled(two) == "nvls-tree simple");
-  CHECK(bus_rate(two, 16.0 * giga, 16) == doctest::Approx(461.2).epsilon(1e-3));
+  CHECK(bus_rate(two, 16.0 * giga, 16) == testing::approx(461.2).epsilon(1e-3));
 }
 
 TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand") {
   // NVLink, 8 GPUs: a ring's 14 steps of LL take 6.6 + 14 · 0.6 us, a tree 6.8 + 2 · 7 · 0.6 us.
   const CollectiveChoice ring = chosen(a100x8, all_reduce, 64);
   CHECK(spelled(ring) == "ring ll");
-  CHECK(ring.wait.count() == doctest::Approx(15.0e-6));
+  CHECK(ring.wait.count() == testing::approx(15.0e-6));
   const auto wait = [&](NcclAlgorithm a, NcclProtocol p, const char* call = a100x8) {
     return chosen(call, all_reduce, 64, nccl(a, p)).wait.count() * 1e6;
   };
-  CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll) == doctest::Approx(15.2));
-  CHECK(wait(NcclAlgorithm::ring, NcclProtocol::ll128) == doctest::Approx(14 + 14 * 1.9));
+  CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll) == testing::approx(15.2));
+  CHECK(wait(NcclAlgorithm::ring, NcclProtocol::ll128) == testing::approx(14 + 14 * 1.9));
   // Two machines: a tree climbs one level, 2 · (7 · 0.6 + 5.0); a ring passes 30 steps, of which 2
   // leave a machine, none under the 1 us of the network's CPU.
   CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll, h100x16) ==
-        doctest::Approx(6.8 + 2 * (7 * 0.6 + 5.0)));
+        testing::approx(6.8 + 2 * (7 * 0.6 + 5.0)));
   CHECK(chosen(h100x16, CollectiveKind::all_gather, 64, nccl(NcclAlgorithm::ring, NcclProtocol::ll))
                 .wait.count() *
             1e6 ==
-        doctest::Approx(6.6 + 14 * 1.0 + 1 * 2.7));
+        testing::approx(6.6 + 14 * 1.0 + 1 * 2.7));
   // Three machines: NCCL counts whole levels, so one.
   CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll,
              "nodes:3x8,device=h100-sxm5,intra=370.8GB/s,inter=50GB/s,nics=8,latency=1us") ==
-        doctest::Approx(6.8 + 2 * (7 * 0.6 + 5.0)));
+        testing::approx(6.8 + 2 * (7 * 0.6 + 5.0)));
   // PCIe has no LL128; what does not exist is left to the library.
   const CollectiveChoice pcie = chosen("star:4,device=v100-pcie,rate=12GB/s", all_reduce, 64,
                                        nccl(std::nullopt, NcclProtocol::ll128));
   CHECK(spelled(pcie) == "ring ll");
-  CHECK(pcie.wait.count() == doctest::Approx((6.6 + 6 * 1.0) * 1e-6));
+  CHECK(pcie.wait.count() == testing::approx((6.6 + 6 * 1.0) * 1e-6));
 }
 
 TEST_CASE("nccl: of the rings between nodes only an all-reduce's has the plateau, by hand") {
@@ -75,10 +76,10 @@ TEST_CASE("nccl: of the rings between nodes only an all-reduce's has the plateau
     const SimOptions options = nccl(NcclAlgorithm::ring, NcclProtocol::simple);
     return chosen(h100x16, kind, bytes, options).wait.count() * 1e6;
   };
-  CHECK(wait(all_reduce, giga) == doctest::Approx(1.4 * (8.4 + 28 * 3.4 + 2 * 14)));
-  CHECK(wait(all_reduce, 64) == doctest::Approx(8.4 + 28 * 3.4 + 2 * 14));
-  CHECK(wait(CollectiveKind::all_gather, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
-  CHECK(wait(CollectiveKind::reduce_scatter, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
+  CHECK(wait(all_reduce, giga) == testing::approx(1.4 * (8.4 + 28 * 3.4 + 2 * 14)));
+  CHECK(wait(all_reduce, 64) == testing::approx(8.4 + 28 * 3.4 + 2 * 14));
+  CHECK(wait(CollectiveKind::all_gather, giga) == testing::approx(8.4 + 14 * 3.4 + 14));
+  CHECK(wait(CollectiveKind::reduce_scatter, giga) == testing::approx(8.4 + 14 * 3.4 + 14));
 }
 
 TEST_CASE("nccl: a multicast's channels are its node's GPUs, by hand") {
@@ -91,13 +92,13 @@ TEST_CASE("nccl: a multicast's channels are its node's GPUs, by hand") {
     CHECK(choice.algorithm == "nvls");
     return giga / choice.least.count() / 1e9;
   };
-  CHECK(rate(2, all_reduce) == doctest::Approx(0.85 * 2 * 60));
-  CHECK(rate(4, all_reduce) == doctest::Approx(0.85 * 4 * 60));
-  CHECK(rate(6, all_reduce) == doctest::Approx(0.85 * 6 * 50));
-  CHECK(rate(8, all_reduce) == doctest::Approx(0.85 * 8 * 40));
+  CHECK(rate(2, all_reduce) == testing::approx(0.85 * 2 * 60));
+  CHECK(rate(4, all_reduce) == testing::approx(0.85 * 4 * 60));
+  CHECK(rate(6, all_reduce) == testing::approx(0.85 * 6 * 50));
+  CHECK(rate(8, all_reduce) == testing::approx(0.85 * 8 * 40));
   // A gather or a scatter: 7/8 of the channels, of which 7/8 come from others.
-  CHECK(rate(8, CollectiveKind::all_gather) == doctest::Approx(0.85 * 8 * 40 * 49 / 64));
-  CHECK(rate(4, CollectiveKind::reduce_scatter) == doctest::Approx(0.85 * 4 * 60 * 9 / 16));
+  CHECK(rate(8, CollectiveKind::all_gather) == testing::approx(0.85 * 8 * 40 * 49 / 64));
+  CHECK(rate(4, CollectiveKind::reduce_scatter) == testing::approx(0.85 * 4 * 60 * 9 / 16));
   // A port sends a payload and what its own channel sums of it: none is faster than that.
   for (std::int64_t n = 2; n <= 8; ++n) {
     CHECK(rate(n, all_reduce) * static_cast<double>(n + 1) / static_cast<double>(n) <= 370.8);
@@ -111,8 +112,8 @@ TEST_CASE("nccl: a tree whose parent and children share a card is slower, by han
   // Half of 0.92 · 0.85 · 12.5 GB/s, and 8.4 + 2 · 2 · 14 us.
   const CollectiveChoice tree =
       chosen(lone_gpus(4), all_reduce, giga, nccl(NcclAlgorithm::tree, NcclProtocol::simple));
-  CHECK(tree.wait.count() == doctest::Approx(64.4e-6));
-  CHECK(giga / tree.least.count() / 1e9 == doctest::Approx(0.92 * 0.85 * 12.5 / 2));
+  CHECK(tree.wait.count() == testing::approx(64.4e-6));
+  CHECK(giga / tree.least.count() / 1e9 == testing::approx(0.92 * 0.85 * 12.5 / 2));
 }
 
 TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand") {
@@ -126,8 +127,8 @@ TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand"
       CAPTURE(nodes);
       const CollectiveChoice choice = pat(nodes, kind, 1'500'000);
       CHECK(spelled(choice) == "pat simple");
-      CHECK(choice.wait.count() == doctest::Approx(wait * 1e-6));
-      CHECK(choice.least.count() == doctest::Approx(160e-6));
+      CHECK(choice.wait.count() == testing::approx(wait * 1e-6));
+      CHECK(choice.least.count() == testing::approx(160e-6));
       CHECK(choice.traffic == 1);
     }
     // Eight nodes. A ring of LL waits 6.6 + 7 · 5 us and takes 6.25 · 8/7 GB/s, PAT 0.8 us more and
@@ -153,7 +154,7 @@ TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand"
                CollectiveKind::all_gather, 64, nccl(NcclAlgorithm::pat))
                 .wait.count() *
             1e6 ==
-        doctest::Approx(42.4 + 3 * (40 - 6)));
+        testing::approx(42.4 + 3 * (40 - 6)));
 }
 
 TEST_CASE("nccl: a path inside a machine counts beyond 2.5 us, at every hop, by hand") {
@@ -164,22 +165,22 @@ TEST_CASE("nccl: a path inside a machine counts beyond 2.5 us, at every hop, by 
   };
   // A path crosses two links: 20 us, 17.5 more than NCCL's constants cover.
   constexpr const char* far = "star:8,device=v100-sxm2,rate=25GB/s,latency=10us";
-  CHECK(wait(far, A::ring, P::ll) == doctest::Approx(6.6 + 14 * (0.6 + 17.5)));
-  CHECK(wait(far, A::ring, P::simple) == doctest::Approx(8.4 + 14 * (3.4 + 17.5)));
-  CHECK(wait(far, A::tree, P::ll) == doctest::Approx(6.8 + 2 * 7 * (0.6 + 17.5)));
+  CHECK(wait(far, A::ring, P::ll) == testing::approx(6.6 + 14 * (0.6 + 17.5)));
+  CHECK(wait(far, A::ring, P::simple) == testing::approx(8.4 + 14 * (3.4 + 17.5)));
+  CHECK(wait(far, A::tree, P::ll) == testing::approx(6.8 + 2 * 7 * (0.6 + 17.5)));
   CHECK(wait(far, A::ring, P::ll, CollectiveKind::all_gather) ==
-        doctest::Approx(6.6 + 7 * (0.6 + 17.5)));
+        testing::approx(6.6 + 7 * (0.6 + 17.5)));
   CHECK(wait(far, A::ring, P::ll, CollectiveKind::broadcast) ==
-        doctest::Approx(6.6 + 8 * (0.6 + 17.5)));
+        testing::approx(6.6 + 8 * (0.6 + 17.5)));
   CHECK(wait("nvswitch:8,device=h100-sxm5,rate=370.8GB/s,latency=10us", A::nvls, P::simple) ==
-        doctest::Approx(25 + 17.5));
+        testing::approx(25 + 17.5));
   // Two machines: 28 of the 30 steps stay inside, the links between the machines are as slow.
   CHECK(wait("nodes:2x8,device=v100-sxm2,intra=100GB/s,inter=10GB/s,latency=10us", A::tree, P::ll) >
         6.8 + 2 * 7 * (0.6 + 17.5));
   // As far as the longest path of a real machine nothing changes.
   for (const char* near : {"star:8,device=v100-sxm2,rate=25GB/s,latency=1us",
                            "star:8,device=v100-sxm2,rate=25GB/s,latency=1250ns"}) {
-    CHECK(wait(near, A::ring, P::ll) == doctest::Approx(6.6 + 14 * 0.6));
+    CHECK(wait(near, A::ring, P::ll) == testing::approx(6.6 + 14 * 0.6));
   }
 }
 
@@ -191,27 +192,27 @@ TEST_CASE("nccl: a message waits as one hop of a ring does, by hand") {
   const MessagePath nvlink{true, true, Seconds{1e-6}, {}}, pcie{true, false, Seconds{1e-6}, {}};
   const MessagePath net{false, true, Seconds{2e-6}, {}};
   // LL up to 16 KiB, Simple above.
-  CHECK(wait(nvlink, 16384, none) == doctest::Approx(6.6 + 0.6));
-  CHECK(wait(nvlink, 16385, none) == doctest::Approx(8.4 + 3.4));
-  CHECK(wait(pcie, 64, none) == doctest::Approx(6.6 + 1.0));
-  CHECK(wait(pcie, mega, none) == doctest::Approx(8.4 + 5.7));
-  CHECK(wait(net, 64, none) == doctest::Approx(6.6 + 5.0));
-  CHECK(wait(net, mega, none) == doctest::Approx(8.4 + 14.0));
+  CHECK(wait(nvlink, 16384, none) == testing::approx(6.6 + 0.6));
+  CHECK(wait(nvlink, 16385, none) == testing::approx(8.4 + 3.4));
+  CHECK(wait(pcie, 64, none) == testing::approx(6.6 + 1.0));
+  CHECK(wait(pcie, mega, none) == testing::approx(8.4 + 5.7));
+  CHECK(wait(net, 64, none) == testing::approx(6.6 + 5.0));
+  CHECK(wait(net, mega, none) == testing::approx(8.4 + 14.0));
   // Paths of 20 us: 17.5 more than a machine's, 14 more than InfiniBand's. √1048576 = 1024.
-  CHECK(wait({true, true, Seconds{20e-6}, {}}, 64, none) == doctest::Approx(6.6 + 0.6 + 17.5));
-  CHECK(wait({false, true, Seconds{20e-6}, {}}, 64, none) == doctest::Approx(6.6 + 5.0 + 14));
+  CHECK(wait({true, true, Seconds{20e-6}, {}}, 64, none) == testing::approx(6.6 + 0.6 + 17.5));
+  CHECK(wait({false, true, Seconds{20e-6}, {}}, 64, none) == testing::approx(6.6 + 5.0 + 14));
   const LibraryTerms some{Seconds{20e-6}, Seconds{0.008e-6}, {}};
-  CHECK(wait(nvlink, mega, some) == doctest::Approx(8.4 + 3.4 + 20 + 8.192));
-  CHECK(wait(nvlink, 64, some) == doctest::Approx(6.6 + 0.6 + 20 + 0.064));
+  CHECK(wait(nvlink, mega, some) == testing::approx(8.4 + 3.4 + 20 + 8.192));
+  CHECK(wait(nvlink, 64, some) == testing::approx(6.6 + 0.6 + 20 + 0.064));
   // What is not given is that of the kind, whose root LL does not have, and nothing without a kind.
   const double launch = 1e6 * link_numbers(LinkKind::nvlink4).launch.count();
   CHECK(wait({true, true, Seconds{1e-6}, LinkKind::nvlink4}, 64, {}) ==
-        doctest::Approx(6.6 + 0.6 + launch));
-  CHECK(wait(nvlink, mega, {}) == doctest::Approx(8.4 + 3.4));
+        testing::approx(6.6 + 0.6 + launch));
+  CHECK(wait(nvlink, mega, {}) == testing::approx(8.4 + 3.4));
   const LinkNumbers kind = link_numbers(LinkKind::nvlink4);
   CHECK(
       wait({true, true, Seconds{1e-6}, LinkKind::nvlink4}, mega, {}) ==
-      doctest::Approx(8.4 + 3.4 + 1e6 * (kind.launch.count() + 1024 * kind.per_root_byte.count())));
+      testing::approx(8.4 + 3.4 + 1e6 * (kind.launch.count() + 1024 * kind.per_root_byte.count())));
 }
 
 TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their route's") {
@@ -226,13 +227,13 @@ TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their 
   const auto check = [&](DeviceId from, DeviceId to, double wait) {
     const double wanted = wait + flow(from, to);
     const auto cost = make_tile_costs(cluster, options);
-    CHECK(cost->transfer(from, to, Bytes{mega}).count() == doctest::Approx(wanted).epsilon(1e-9));
+    CHECK(cost->transfer(from, to, Bytes{mega}).count() == testing::approx(wanted).epsilon(1e-9));
     for (const Engine engine : {Engine::fast, Engine::simgrid}) {
       options.engine = engine;
       ExecDag dag = bare_dag();
       const OpId op = add_transfer(dag, from.value, to.value, mega);
       const Timeline timeline = make_simulator(cluster, *cost, options)->run(dag);
-      CHECK(length(timeline, op).count() == doctest::Approx(wanted).epsilon(1e-6));
+      CHECK(length(timeline, op).count() == testing::approx(wanted).epsilon(1e-6));
     }
   };
   check(gpus[0], gpus[1], (8.4 + 3.4) * 1e-6);
@@ -290,18 +291,18 @@ TEST_CASE("nccl: the version's own caps and latencies, by hand") {
   // it waits 2 · (7 · 28 + 50) us. In 2.28, twice 48 x 0.92 fit, 8.4 + 2 · (7 · 4 + 14) us.
   const CollectiveChoice old = chosen(v100x16, all_reduce, 8LL * giga, of_version(5));
   CHECK(spelled(old) == "tree simple");
-  CHECK(old.wait.count() == doctest::Approx(492e-6));
-  CHECK(old.least.count() == doctest::Approx(8.0 * giga / 35e9));
+  CHECK(old.wait.count() == testing::approx(492e-6));
+  CHECK(old.least.count() == testing::approx(8.0 * giga / 35e9));
   const CollectiveChoice now = chosen(v100x16, all_reduce, 8LL * giga);
-  CHECK(now.wait.count() == doctest::Approx(92.4e-6));
-  CHECK(now.least.count() == doctest::Approx(8.0 * giga / (0.92 * 48e9)));
+  CHECK(now.wait.count() == testing::approx(92.4e-6));
+  CHECK(now.least.count() == testing::approx(8.0 * giga / (0.92 * 48e9)));
   // In 2.6 and before, all steps of a ring over nodes were taken for the network's: 8.4 + 30 · 6.6.
   SimOptions ring = of_version(6);
   ring.algorithm = NcclAlgorithm::ring;
   ring.protocol = NcclProtocol::simple;
   const double bytes = 64;
   CHECK(chosen(v100x16, CollectiveKind::all_gather, static_cast<std::int64_t>(bytes), ring)
-            .wait.count() == doctest::Approx((8.4 + 15 * 6.6) * 1e-6));
+            .wait.count() == testing::approx((8.4 + 15 * 6.6) * 1e-6));
   // The newest is what one gets without asking.
   CHECK(chosen(v100x16, all_reduce, mega, of_version(28)).wait ==
         chosen(v100x16, all_reduce, mega).wait);
@@ -313,7 +314,7 @@ TEST_CASE("nccl: an offset and a square root come on top") {
   const double bare = chosen(a100x8, all_reduce, mega).wait.count();
   // √1048576 = 1024: 20 + 16.384 us.
   CHECK(1e6 * (chosen(a100x8, all_reduce, mega, options).wait.count() - bare) ==
-        doctest::Approx(36.384));
+        testing::approx(36.384));
 }
 
 TEST_CASE("nccl: the last step of a ring empties buffers while links wait, by hand") {
@@ -323,10 +324,10 @@ TEST_CASE("nccl: the last step of a ring empties buffers while links wait, by ha
   const std::string pair = "star:2,device=a100-sxm4-80,rate=200GB/s";
   const double least =
       chosen(pair, CollectiveKind::all_gather, 1'000'000'000, options).least.count();
-  CHECK(1e6 * least == doctest::Approx(1e6 * (0.5 / 200 + 0.5 / (0.25 * 2039))).epsilon(1e-4));
+  CHECK(1e6 * least == testing::approx(1e6 * (0.5 / 200 + 0.5 / (0.25 * 2039))).epsilon(1e-4));
   // So does an all-to-all with the part that stays.
   const double near = chosen(pair, CollectiveKind::all_to_all, 40'000, options).wait.count();
-  CHECK(1e6 * near == doctest::Approx(8.4 + 3.4 + 1e6 * 20'000 / (0.25 * 2039e9)).epsilon(0.01));
+  CHECK(1e6 * near == testing::approx(8.4 + 3.4 + 1e6 * 20'000 / (0.25 * 2039e9)).epsilon(0.01));
 }
 
 TEST_CASE("nccl: a rack of 72 GPUs is one NVLink domain with multicasts") {
@@ -335,7 +336,7 @@ TEST_CASE("nccl: a rack of 72 GPUs is one NVLink domain with multicasts") {
   // 72 channels of 40.1 · 18 / 73 GB/s each, twice 71/72 of which NCCL takes 0.74; of payload
   // 72 / 142.
   const double rate = 72 * (40.1 * 18 / 73) * 0.74 * 2 * 71 / 72 * 72 / 142;
-  CHECK(1e6 * rack.least.count() == doctest::Approx((std::int64_t{1} << 30) / rate / 1e3));
+  CHECK(1e6 * rack.least.count() == testing::approx((std::int64_t{1} << 30) / rate / 1e3));
 }
 
 TEST_CASE("nccl: ideal stays ideal, and so do groups with a CPU") {

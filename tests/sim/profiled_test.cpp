@@ -4,6 +4,7 @@
 #include "core/profile.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 
@@ -46,7 +47,7 @@ TEST_CASE(
   CHECK(ask(*cost, 4, Pass::forward).time == 7ms);
   CHECK(ask(*cost, 4, Pass::forward).origin == Origin::measured);
   const double ratio = ask(*base, 16, Pass::forward).time / ask(*base, 4, Pass::forward).time;
-  CHECK(ask(*cost, 16, Pass::forward).time.count() == doctest::Approx(7e-3 * ratio));
+  CHECK(ask(*cost, 16, Pass::forward).time.count() == testing::approx(7e-3 * ratio));
   CHECK(ask(*cost, 16, Pass::forward).origin == Origin::scaled);
   CHECK(ask(*cost, 4, Pass::backward).time == ask(*base, 4, Pass::backward).time);
 }
@@ -69,7 +70,7 @@ TEST_CASE("profiled: the nearest measured kernel is so by ratio, not by differen
   };
   REQUIRE(ask(*base, 400'000) / ask(*base, 100'000) > 3.5);
   const double ratio = ask(*base, 400'000) / ask(*base, 800'000);
-  CHECK(ask(*cost, 400'000).count() == doctest::Approx(0.5 * ratio).epsilon(1e-12));
+  CHECK(ask(*cost, 400'000).count() == testing::approx(0.5 * ratio).epsilon(1e-12));
 }
 
 TEST_CASE("profiled: the spread of what was measured stands before what the model is worth") {
@@ -94,7 +95,7 @@ TEST_CASE("profiled: copies and messages are interpolated between measured sizes
   profile.messages = {{"transfer", {DeviceId{0}, DeviceId{1}}, Bytes{1000}, {3ms, 3ms, 3ms, 9}}};
   const auto cost = make_profiled(cluster, make_constant_efficiency(cluster), profile, "test");
   CHECK(cost->memory(DeviceId{0}, Bytes{10}).time == 1ms);
-  CHECK(cost->memory(DeviceId{0}, Bytes{1000}).time.count() == doctest::Approx(2e-3));  // log-log
+  CHECK(cost->memory(DeviceId{0}, Bytes{1000}).time.count() == testing::approx(2e-3));  // log-log
   CHECK(cost->memory(DeviceId{0}, Bytes{20000}).time == 8ms);
   CHECK(cost->transfer(DeviceId{0}, DeviceId{1}, Bytes{2000}) == 6ms);
   CHECK(cost->transfer(DeviceId{2}, DeviceId{1}, Bytes{1000}) == 3ms);  // of another pair

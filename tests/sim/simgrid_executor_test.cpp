@@ -6,6 +6,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 
 namespace parsim::sim {
@@ -40,8 +41,8 @@ TEST_CASE("executor: two flows share a link, and the second has it alone when th
   const OpId small = add_transfer(dag, 0, 2, 100 * megabyte, {}, Stream::tensor);
   const OpId large = add_transfer(dag, 1, 2, 200 * megabyte, {}, Stream::pipeline);
   const Timeline timeline = simulate(cluster, dag);
-  CHECK(length(timeline, small).count() == doctest::Approx(0.020).epsilon(1e-9));
-  CHECK(length(timeline, large).count() == doctest::Approx(0.030).epsilon(1e-9));
+  CHECK(length(timeline, small).count() == testing::approx(0.020).epsilon(1e-9));
+  CHECK(length(timeline, large).count() == testing::approx(0.030).epsilon(1e-9));
 }
 
 TEST_CASE("executor: a link carries its rate in both directions at once, without cross traffic") {
@@ -50,8 +51,8 @@ TEST_CASE("executor: a link carries its rate in both directions at once, without
   const OpId there = add_transfer(dag, 0, 1, 100 * megabyte);
   const OpId back = add_transfer(dag, 1, 0, 100 * megabyte);
   const Timeline timeline = simulate(cluster, dag);
-  CHECK(length(timeline, there).count() == doctest::Approx(0.010).epsilon(1e-9));
-  CHECK(length(timeline, back).count() == doctest::Approx(0.010).epsilon(1e-9));
+  CHECK(length(timeline, there).count() == testing::approx(0.010).epsilon(1e-9));
+  CHECK(length(timeline, back).count() == testing::approx(0.010).epsilon(1e-9));
   // Hop 0 is gpu0 to the switch, hop 1 the switch to gpu0, 2 and 3 gpu1's.
   CHECK(timeline.hop_bytes == std::vector<double>{100e6, 100e6, 100e6, 100e6});
 }
@@ -65,8 +66,8 @@ TEST_CASE("executor: a share of a link does not depend on a flow's latency") {
   const OpId far = add_transfer(dag, 1, 2, 1000 * megabyte, {}, Stream::pipeline);
   const Timeline timeline = simulate(cluster, dag);
   // The near one starts 8 us earlier and has the link alone that long; then both share it.
-  CHECK(length(timeline, near).count() == doctest::Approx(2e-6 + 0.2 - 8e-6).epsilon(1e-9));
-  CHECK(length(timeline, far).count() == doctest::Approx(2e-6 + 0.2).epsilon(1e-9));
+  CHECK(length(timeline, near).count() == testing::approx(2e-6 + 0.2 - 8e-6).epsilon(1e-9));
+  CHECK(length(timeline, far).count() == testing::approx(2e-6 + 0.2).epsilon(1e-9));
 }
 
 TEST_CASE("executor: queues are in order, senders and receivers do not wait for each other") {
@@ -81,9 +82,9 @@ TEST_CASE("executor: queues are in order, senders and receivers do not wait for 
   const auto at = [&](OpId id) { return timeline.spans[id.index()]; };
   CHECK(at(first).start == 5ms);
   CHECK(at(second).start == at(first).end);
-  CHECK(at(second).start.count() == doctest::Approx(0.006).epsilon(1e-9));
+  CHECK(at(second).start.count() == testing::approx(0.006).epsilon(1e-9));
   CHECK(at(other).start == 0s);
-  CHECK(at(other).end.count() == doctest::Approx(0.001).epsilon(1e-9));
+  CHECK(at(other).end.count() == testing::approx(0.001).epsilon(1e-9));
 }
 
 TEST_CASE("executor: on one device a step takes the sum of its kernels") {
@@ -93,8 +94,8 @@ TEST_CASE("executor: on one device a step takes the sum of its kernels") {
   const OpId copy = add_transfer(dag, 0, 0, 10 * megabyte);  // inside the device: read and written
   add_collective(dag, CollectiveKind::all_reduce, devices(0, 1), {megabyte});
   const Timeline timeline = simulate(cluster, dag);
-  CHECK(makespan(timeline).count() == doctest::Approx(100 * 101 * 1e-6 / 2).epsilon(1e-12));
-  CHECK(length(timeline, copy).count() == doctest::Approx(20e-6).epsilon(1e-12));
+  CHECK(makespan(timeline).count() == testing::approx(100 * 101 * 1e-6 / 2).epsilon(1e-12));
+  CHECK(length(timeline, copy).count() == testing::approx(20e-6).epsilon(1e-12));
   CHECK(length(timeline, OpId{101}) == 0s);
   CHECK(timeline.hop_bytes == std::vector<double>{0, 0});
 }
@@ -104,7 +105,7 @@ TEST_CASE("executor: nothing takes no time, and an empty transfer its latency") 
   CHECK(simulate(cluster, bare_dag()) == Timeline{{}, {0, 0, 0, 0}});
   ExecDag dag = bare_dag();
   const OpId empty = add_transfer(dag, 0, 1, 0);
-  CHECK(length(simulate(cluster, dag), empty).count() == doctest::Approx(6e-6).epsilon(1e-9));
+  CHECK(length(simulate(cluster, dag), empty).count() == testing::approx(6e-6).epsilon(1e-9));
 }
 
 /// Kernels, transfers and collectives of one stream on a star: each device's queues keep its two
@@ -210,7 +211,7 @@ TEST_CASE("executor: the order of devices does not matter") {
   const Timeline permuted = simulate(star(moved, 1us), crowded_dag(place));
   for (std::size_t i = 0; i < straight.spans.size(); ++i) {
     CHECK(permuted.spans[i].end.count() ==
-          doctest::Approx(straight.spans[i].end.count()).epsilon(1e-9));
+          testing::approx(straight.spans[i].end.count()).epsilon(1e-9));
   }
 }
 

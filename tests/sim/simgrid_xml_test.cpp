@@ -12,6 +12,7 @@
 
 #include "core/routes.hpp"
 #include "sim/child.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
 
@@ -67,8 +68,8 @@ TEST_CASE("simgrid xml: SimGrid loads it and goes the same ways") {
       for (std::size_t b = 0; b < count; ++b) {
         if (a == b) continue;
         const Route& way = routes.between(DeviceId{a}, DeviceId{b});
-        CHECK(seen.latencies[a * count + b] == doctest::Approx(way.latency.count()));
-        CHECK(seen.rates[a * count + b] == doctest::Approx(way.rate.value));
+        CHECK(seen.latencies[a * count + b] == testing::approx(way.latency.count()));
+        CHECK(seen.rates[a * count + b] == testing::approx(way.rate.value));
       }
     }
   }
@@ -81,7 +82,7 @@ TEST_CASE("simgrid xml: SimGrid reads hostile names as they are") {
   cluster.links[0].name = "a--b";
   const Seen seen = loaded_by_simgrid(cluster);
   CHECK(seen.rates[1] == 1e9);
-  CHECK(seen.latencies[2] == doctest::Approx(2e-6));
+  CHECK(seen.latencies[2] == testing::approx(2e-6));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim::sim {
@@ -52,14 +53,14 @@ TEST_CASE(
       const Timeline timeline = run_perturbed(
           cluster, dag, {{slow, SlowPeriods(), slow}, {SlowPeriods(), SlowPeriods(), slow}}, engine,
           fidelity);
-      CHECK(length(timeline, kernel).count() == doctest::Approx(5e-3).epsilon(1e-12));
-      CHECK(length(timeline, transfer).count() == doctest::Approx(5.002e-3).epsilon(1e-6));
+      CHECK(length(timeline, kernel).count() == testing::approx(5e-3).epsilon(1e-12));
+      CHECK(length(timeline, transfer).count() == testing::approx(5.002e-3).epsilon(1e-6));
       CHECK(makespan(timeline) == 10ms);  // a delay does nothing, so nothing can slow it down
     }
   }
   const Timeline formula = run_perturbed(cluster, dag, {{slow, SlowPeriods(), slow}, {}},
                                          Engine::fast, Fidelity::analytic);
-  CHECK(length(formula, kernel).count() == doctest::Approx(5e-3).epsilon(1e-12));
+  CHECK(length(formula, kernel).count() == testing::approx(5e-3).epsilon(1e-12));
 }
 
 TEST_CASE("straggler: a transfer that starts while its link is slow gets faster when that ends") {
@@ -71,7 +72,7 @@ TEST_CASE("straggler: a transfer that starts while its link is slow gets faster 
     const Timeline timeline =
         run_perturbed(cluster, dag, {{}, {SlowPeriods({{0s, 4002us, 10}}), SlowPeriods()}}, engine,
                       Fidelity::hops);
-    CHECK(makespan(timeline).count() == doctest::Approx(7.602e-3).epsilon(1e-6));
+    CHECK(makespan(timeline).count() == testing::approx(7.602e-3).epsilon(1e-6));
   }
 }
 
@@ -109,10 +110,10 @@ TEST_CASE("straggler: a message of a ring waits for the one whose content it pas
     const auto time = [&](const std::vector<SlowPeriods>& links) {
       return length(run_perturbed(cluster, dag, {{}, links}, engine, Fidelity::p2p), sum).count();
     };
-    CHECK(time({none, none, none, none}) == doctest::Approx(6e-3).epsilon(1e-6));
-    CHECK(time({early, none, none, none}) == doctest::Approx(8e-3).epsilon(1e-6));
-    CHECK(time({none, none, late, none}) == doctest::Approx(6e-3).epsilon(1e-6));
-    CHECK(time({early, none, late, none}) == doctest::Approx(12e-3).epsilon(1e-6));
+    CHECK(time({none, none, none, none}) == testing::approx(6e-3).epsilon(1e-6));
+    CHECK(time({early, none, none, none}) == testing::approx(8e-3).epsilon(1e-6));
+    CHECK(time({none, none, late, none}) == testing::approx(6e-3).epsilon(1e-6));
+    CHECK(time({early, none, late, none}) == testing::approx(12e-3).epsilon(1e-6));
   }
 }
 
@@ -142,10 +143,10 @@ TEST_CASE(
         options.fidelity = fidelity;
         options.slowdowns = {};
         CHECK(length(make_simulator(cluster, cost, options)->run(dag), sum).count() ==
-              doctest::Approx(row.table.count()).epsilon(1e-6));
+              testing::approx(row.table.count()).epsilon(1e-6));
         options.slowdowns = {{}, {SlowPeriods({{300us, 700us, 2}}), SlowPeriods()}};
         CHECK(length(make_simulator(cluster, cost, options)->run(dag), sum).count() ==
-              doctest::Approx(row.expected.count()).epsilon(1e-6));
+              testing::approx(row.expected.count()).epsilon(1e-6));
       }
     }
   }
@@ -171,7 +172,7 @@ TEST_CASE("jitter: factors have mean 1 and the deviation asked for, and none wit
     const double mean = sum / count;
     // Four standard errors of a mean.
     CHECK(std::abs(mean - 1) < 4 * relative / std::sqrt(count));
-    CHECK(std::sqrt(squares / count - mean * mean) == doctest::Approx(relative).epsilon(0.05));
+    CHECK(std::sqrt(squares / count - mean * mean) == testing::approx(relative).epsilon(0.05));
   }
   CHECK(jitter_factor({0, 7}, OpId{3}) == 1);
   CHECK(jitter_factor({0.1, 7}, OpId{3}) == jitter_factor({0.1, 7}, OpId{3}));
@@ -191,7 +192,7 @@ TEST_CASE("jitter: a chain takes the sum of its kernels' times by their factors,
   }
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     const Timeline timeline = make_simulator(cluster, cost, jittered(0.2, 5, engine))->run(dag);
-    CHECK(makespan(timeline).count() == doctest::Approx(expected.count()).epsilon(1e-12));
+    CHECK(makespan(timeline).count() == testing::approx(expected.count()).epsilon(1e-12));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
 #include "tests/sim/random_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/program.hpp"
@@ -76,8 +77,8 @@ TEST_CASE("smpi: a kernel, a message and a ring by hand") {
   add_collective(dag, CollectiveKind::all_reduce, devices(0, 3), {1'000'000, 1'000'000, 1'000'000},
                  {sent});
   const auto [smpi, ours] = smpi_and_ours(cluster, dag);
-  CHECK(1e6 * smpi == doctest::Approx(5 + 102 + 408).epsilon(1e-4));
-  CHECK(1e6 * ours == doctest::Approx(5 + 102 + 408).epsilon(1e-6));
+  CHECK(1e6 * smpi == testing::approx(5 + 102 + 408).epsilon(1e-4));
+  CHECK(1e6 * ours == testing::approx(5 + 102 + 408).epsilon(1e-6));
 }
 
 TEST_CASE("smpi: rings over the cables of a cube mesh at once, and all pairs at once") {
@@ -88,7 +89,7 @@ TEST_CASE("smpi: rings over the cables of a cube mesh at once, and all pairs at 
     ExecDag dag = bare_dag();
     add_collective(dag, kind, gpus, std::vector<std::int64_t>(gpus.size(), 40'000'000));
     const auto [smpi, ours] = smpi_and_ours(cluster, dag);
-    CHECK(smpi == doctest::Approx(ours).epsilon(1e-4));
+    CHECK(smpi == testing::approx(ours).epsilon(1e-4));
   }
   ExecDag dag = bare_dag();
   Shares shares;
@@ -100,7 +101,7 @@ TEST_CASE("smpi: rings over the cables of a cube mesh at once, and all pairs at 
   dag.add(Collective{CollectiveKind::all_to_all, dag.intern(gpus), all, all}, shares,
           Stream::tensor, {});
   const auto [smpi, ours] = smpi_and_ours(cluster, dag);
-  CHECK(smpi == doctest::Approx(ours).epsilon(1e-4));
+  CHECK(smpi == testing::approx(ours).epsilon(1e-4));
 }
 
 TEST_CASE("smpi: steps of random plans end as they do in the simulator") {
@@ -169,7 +170,7 @@ TEST_CASE("smpi: a step of every strategy ends as it does in the simulator") {
                                         plan_on_all_devices(strategy, world.input(64)));
     const Seconds smpi = replayed(smpi_replay(dag, world.cluster, *world.cost, by_messages));
     CHECK(smpi.count() ==
-          doctest::Approx(step(world.cluster, *world.cost, dag).count()).epsilon(0.001));
+          testing::approx(step(world.cluster, *world.cost, dag).count()).epsilon(0.001));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::sim {
@@ -34,31 +35,31 @@ double milliseconds(const Kernel& kernel, const TileRates& rates) {
 TEST_CASE("tiles: waves and splits by hand") {
   // With exponent 1 every tile, whatever its size, takes 1 us per step: the largest is best.
   // 10 tiles are one wave of depth 1000.
-  CHECK(milliseconds(gemm(2560, 128, 1000), simple_rates(1)) == doctest::Approx(1.0));
+  CHECK(milliseconds(gemm(2560, 128, 1000), simple_rates(1)) == testing::approx(1.0));
   // 11 tiles are two waves; split by 2, 4, 8 they are 22, 44, 88 tiles of depth 500, 250, 125: 3,
   // 5, 9 waves. By 16 the depth would be under 64.
-  CHECK(milliseconds(gemm(2561, 128, 1000), simple_rates(1)) == doctest::Approx(1.125));
+  CHECK(milliseconds(gemm(2561, 128, 1000), simple_rates(1)) == testing::approx(1.125));
   // Partial sums of 2561 x 128 x 2 B take 0.1 ms each, and one more to add: 1.5 + 0.3, 1.25 + 0.5,
   // 1.125 + 0.9 ms.
   Kernel in_cache = gemm(2561, 128, 1000);
   in_cache.elements = 0;
-  CHECK(milliseconds(in_cache, simple_rates(1, 2561 * 128 * 2 / 1e-4)) == doctest::Approx(1.75));
+  CHECK(milliseconds(in_cache, simple_rates(1, 2561 * 128 * 2 / 1e-4)) == testing::approx(1.75));
 }
 
 TEST_CASE("tiles: small products, the inner dimension, Winograd and memory by hand") {
   // With exponent 0 a 32 x 32 tile of depth 64 takes 2 * 1024 * 64 / 65.536e9 s = 2 us.
   TileRates rates = simple_rates(0);
-  CHECK(milliseconds(gemm(32, 32, 64), rates) == doctest::Approx(2e-3));
+  CHECK(milliseconds(gemm(32, 32, 64), rates) == testing::approx(2e-3));
   rates.step = 5e-6;  // 64 / 32 steps of 5 us
-  CHECK(milliseconds(gemm(32, 32, 64), rates) == doctest::Approx(10e-3));
+  CHECK(milliseconds(gemm(32, 32, 64), rates) == testing::approx(10e-3));
   rates.winograd3 = 2;
   rates.overhead = 1e-6;
   Kernel kernel = gemm(32, 32, 64);
   kernel.winograd = 3;
-  CHECK(milliseconds(kernel, rates) == doctest::Approx(6e-3));
+  CHECK(milliseconds(kernel, rates) == testing::approx(6e-3));
   rates.memory = 1e9;
   kernel.elements = 1e6;
-  CHECK(milliseconds(kernel, rates) == doctest::Approx(4.001));
+  CHECK(milliseconds(kernel, rates) == testing::approx(4.001));
 }
 
 TEST_CASE("tiles: a convolution by FFT by hand") {
@@ -71,13 +72,13 @@ TEST_CASE("tiles: a convolution by FFT by hand") {
   direct.elements = 0;
   Kernel conv = direct;
   conv.spectrum = Spectrum{128, 192, 64};
-  CHECK(milliseconds(conv, rates) == doctest::Approx(gemms));
+  CHECK(milliseconds(conv, rates) == testing::approx(gemms));
   CHECK(milliseconds(direct, rates) > 6 * gemms);
   // 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) reals of 4 B, and the tensors of 2 B each, 1 ms
   // each.
   rates.memory = 4.0 * 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) / 1e-3;
   conv.elements = direct.elements = 1e-3 * rates.memory / 2;
-  CHECK(gemm_time(conv, rates, 2).count() * 1e3 == doctest::Approx(gemms + 1 + 1));
+  CHECK(gemm_time(conv, rates, 2).count() * 1e3 == testing::approx(gemms + 1 + 1));
   // Whatever is faster, and the card does not do without.
   rates.memory = 1e6;
   CHECK(gemm_time(conv, rates, 2) == gemm_time(direct, rates, 2));
@@ -184,8 +185,8 @@ TEST_CASE("tiles: two halves never take less time than the whole, but for a wave
 TEST_CASE("tiles: a deeper product may take less time, because it may be split") {
   // One tile on ten multiprocessors: of depth 127 one works; of depth 128 two halves may.
   const TileRates rates = simple_rates(1);
-  CHECK(milliseconds(gemm(256, 128, 127), rates) == doctest::Approx(0.127));
-  CHECK(milliseconds(gemm(256, 128, 128), rates) == doctest::Approx(0.064));
+  CHECK(milliseconds(gemm(256, 128, 127), rates) == testing::approx(0.127));
+  CHECK(milliseconds(gemm(256, 128, 128), rates) == testing::approx(0.064));
 }
 
 Cluster one_gpu(const std::string& type) {
@@ -259,8 +260,8 @@ TEST_CASE("tiles: on Hopper matmuls of 16 bits need rows of whole 16 bytes, by h
     };
     const double aligned = time(50264, Precision::bf16);
     if (measured) {  // kernel_factors.csv: rows of a multiple of 2, and of 8 bytes
-      CHECK(time(50257, Precision::bf16) / aligned == doctest::Approx(4.69).epsilon(0.01));
-      CHECK(time(50260, Precision::bf16) / aligned == doctest::Approx(2.92).epsilon(0.01));
+      CHECK(time(50257, Precision::bf16) / aligned == testing::approx(4.69).epsilon(0.01));
+      CHECK(time(50260, Precision::bf16) / aligned == testing::approx(2.92).epsilon(0.01));
     } else {  // not measured: as before
       CHECK(time(50257, Precision::bf16) < 1.01 * time(50264, Precision::bf16));
     }
@@ -381,8 +382,8 @@ TEST_CASE("tiles: a T4 computes all the time at a lower clock than for one kerne
     }
     return 0.0;
   };
-  CHECK(rate("t4") == doctest::Approx(1.3));
-  CHECK(rate("v100") == doctest::Approx(1));
+  CHECK(rate("t4") == testing::approx(1.3));
+  CHECK(rate("v100") == testing::approx(1));
 }
 
 TEST_CASE("tiles: a report says how far each device's times were from measurements set aside") {

@@ -16,6 +16,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/layout.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/meaning.hpp"
@@ -130,7 +131,7 @@ TEST_CASE("context: parts of the tokens compute what the unsplit network compute
         for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost))) {
           makespan = std::max(makespan, span.end.count());
         }
-        CHECK(estimator.step_time(plan).count() == doctest::Approx(makespan).epsilon(1e-9));
+        CHECK(estimator.step_time(plan).count() == testing::approx(makespan).epsilon(1e-9));
       }
     }
   }

@@ -17,6 +17,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/layout.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/meaning.hpp"
@@ -198,7 +199,7 @@ TEST_CASE("experts: the estimate of divided experts is the list schedule of thei
     for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost))) {
       makespan = std::max(makespan, span.end.count());
     }
-    CHECK(estimator.step_time(plan).count() == doctest::Approx(makespan).epsilon(1e-9));
+    CHECK(estimator.step_time(plan).count() == testing::approx(makespan).epsilon(1e-9));
   }
 }
 
@@ -208,7 +209,7 @@ TEST_CASE("experts: the busiest expert slows its device down, and the others tak
   const Flops balanced = forward_flops_per_sample(world.network);
   set_expert_imbalance(world.network, 2, "test");
   CHECK(forward_flops_per_sample(world.network).value ==
-        doctest::Approx(balanced.value).epsilon(1e-12));
+        testing::approx(balanced.value).epsilon(1e-12));
   // Two experts a device: 2 + 6/7 of the average against 2 · 6/7.
   for (std::size_t l = 0; l < world.network.layers.size(); ++l) {
     const Layer& layer = world.network.layers[l];
@@ -219,7 +220,7 @@ TEST_CASE("experts: the busiest expert slows its device down, and the others tak
     last.out[1] = {6, 8};
     const double a = forward_flops(layer.kind, shapes, layer.out, first).value;
     const double b = forward_flops(layer.kind, shapes, layer.out, last).value;
-    CHECK(a / b == doctest::Approx((2 + 6.0 / 7) / (2 * 6.0 / 7)));
+    CHECK(a / b == testing::approx((2 + 6.0 / 7) / (2 * 6.0 / 7)));
   }
   CHECK(refusal_of([&] { set_expert_imbalance(world.network, 9, "--expert-imbalance"); }) ==
         "--expert-imbalance: 9 in '" + world.network.name +

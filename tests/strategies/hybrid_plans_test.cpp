@@ -11,6 +11,7 @@
 #include "sim/sim.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
@@ -100,7 +101,7 @@ TEST_CASE("hybrid: memory by the closed form is what memory_use says, replicas i
     CAPTURE(d);
     const double exact = static_cast<double>(use[d].total().value);
     CHECK(problem.memory_bytes[d % 2].at(choice.shares[d / 2]) ==
-          doctest::Approx(exact).epsilon(1e-9));
+          testing::approx(exact).epsilon(1e-9));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "core/plan.hpp"
 #include "strategies/hybrid/allocation.hpp"
 #include "strategies/stages.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::strategies::hybrid {
 
@@ -221,13 +222,13 @@ TEST_CASE("hybrid: the closed form by hand") {
   // First replica: 2 · 30 + (30 + 15) + 2 (1 + 6) = 119 ms. Second: 2 · 30 + (30 + 10) + 2 (1 + 2)
   // = 106. Sums over two devices: 2 · 1 + 1 · 16 · 1 = 18 ms for the second part.
   const Fitness value = fitness(p, genes);
-  CHECK(value.step.count() == doctest::Approx(.137));
+  CHECK(value.step.count() == testing::approx(.137));
   // Device 2 needs 100 + 10 of 55 bytes.
   CHECK(value.lacking_bytes == 55);
   // Both parts of the second replica on device 2: 40 ms busy. Its speed is 1/40 against 1/10: of 4
   // samples 0.8, so 1 again: 2 · 40 + 40 = 120 ms and no message, 1 ms later than the other
   // replica.
-  CHECK(fitness(p, {0, 1, 2, 2}).step.count() == doctest::Approx(.138));
+  CHECK(fitness(p, {0, 1, 2, 2}).step.count() == testing::approx(.138));
 }
 
 TEST_CASE("hybrid: the closed form equals a second implementation") {
@@ -238,8 +239,8 @@ TEST_CASE("hybrid: the closed form equals a second implementation") {
     for (std::size_t& gene : genes) gene = random.below(problem.devices());
     const std::vector<std::int64_t> shares = replica_shares(problem, genes);
     const Fitness value = fitness(problem, genes, shares), plain = plainly(problem, genes, shares);
-    CHECK(value.step.count() == doctest::Approx(plain.step.count()).epsilon(1e-12));
-    CHECK(value.lacking_bytes == doctest::Approx(plain.lacking_bytes).epsilon(1e-12));
+    CHECK(value.step.count() == testing::approx(plain.step.count()).epsilon(1e-12));
+    CHECK(value.lacking_bytes == testing::approx(plain.lacking_bytes).epsilon(1e-12));
   }
 }
 
@@ -254,7 +255,7 @@ void compare_with_exhaustive(std::uint64_t seed) {
     const Fitness best = exhaustive(problem);
     CAPTURE(round);
     CHECK(found.fitness.lacking_bytes == best.lacking_bytes);
-    CHECK(found.fitness.step.count() == doctest::Approx(best.step.count()).epsilon(1e-12));
+    CHECK(found.fitness.step.count() == testing::approx(best.step.count()).epsilon(1e-12));
     missed += best.better_than(found.fitness) ? 1 : 0;
     lacking += best.lacking_bytes > 0 ? 1 : 0;
   }

@@ -12,6 +12,7 @@
 #include "strategies/hypergraph/initial.hpp"
 #include "strategies/hypergraph/partition.hpp"
 #include "strategies/hypergraph/refine.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::strategies::hypergraph {
 namespace {
@@ -128,7 +129,7 @@ TEST_CASE("partitioner: gains are the differences of costs, and moves keep the s
         moved[static_cast<std::size_t>(v)] = to;
         CHECK(gains[static_cast<std::size_t>(to)] == now.cost() - cost_by_nets(graph, moved));
         CHECK(now.added_overload(v, to) ==
-              doctest::Approx(overload(limits, part_weights(graph, moved, 3)) - now.overload()));
+              testing::approx(overload(limits, part_weights(graph, moved, 3)) - now.overload()));
       }
       now.move(v, static_cast<std::int32_t>(random.below(3)));
       CHECK(now.cost() == cost_by_nets(graph, now.parts()));
@@ -278,7 +279,7 @@ TEST_CASE("partitioner: an impossible balance is reported, not hidden") {
   builder.add_vertex(std::vector<std::int64_t>{1});
   const Partition found = partition(builder.build(), {});
   CHECK_FALSE(found.balanced());
-  CHECK(found.imbalance == doctest::Approx(10 / 5.5 - 1));
+  CHECK(found.imbalance == testing::approx(10 / 5.5 - 1));
 }
 
 }  // namespace parsim::strategies::hypergraph

@@ -12,6 +12,7 @@
 #include "strategies/hypergraph/search.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
@@ -168,7 +169,7 @@ TEST_CASE("hypergraph: work by time counts layers that have no multiply-accumula
   const StrategyInput input = world.input(64);
   const std::vector<DeviceId> devices{DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}};
   const std::vector<double> times = layer_times(input, devices);
-  CHECK(std::accumulate(times.begin(), times.end(), 0.0) == doctest::Approx(4.0));
+  CHECK(std::accumulate(times.begin(), times.end(), 0.0) == testing::approx(4.0));
   double without = 0;
   for (std::size_t l = 0; l < times.size(); ++l) {
     const LayerKind& kind = world.network.layers[l].kind;
@@ -184,7 +185,7 @@ TEST_CASE("hypergraph: work by time counts layers that have no multiply-accumula
   };
   double all = 0;
   for (std::size_t l = 0; l < alone.size(); ++l) all += time(l);
-  CHECK(alone[1] == doctest::Approx(time(1) / all));
+  CHECK(alone[1] == testing::approx(time(1) / all));
 }
 
 }  // namespace parsim::strategies::hypergraph

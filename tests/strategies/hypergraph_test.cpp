@@ -11,6 +11,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/hypergraph/search.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -309,7 +310,7 @@ TEST_CASE("hypergraph: faster devices get more work") {
   const std::vector<double> speeds = speeds_of(input, first_devices(2));
   CHECK(speeds[0] > 2 * speeds[1]);
   CHECK(static_cast<double>(weights[0]) / static_cast<double>(weights[1]) ==
-        doctest::Approx(speeds[0] / speeds[1]).epsilon(0.25));
+        testing::approx(speeds[0] / speeds[1]).epsilon(0.25));
 }
 
 TEST_CASE("hypergraph: the budget bounds the candidates, and the plan says so") {

@@ -12,6 +12,7 @@
 #include "strategies/layer_wise/cluster_model.hpp"
 #include "strategies/layer_wise/tables.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
@@ -56,7 +57,7 @@ TEST_CASE("layer-wise: unequal devices get parts in proportion to their speed") 
     }
     return time;
   };
-  CHECK(share == doctest::Approx(alone(DeviceId{0}) / alone(DeviceId{1})).epsilon(0.15));
+  CHECK(share == testing::approx(alone(DeviceId{0}) / alone(DeviceId{1})).epsilon(0.15));
   const Seconds even = simulated_price(input, plan_data(input)).step;
   CHECK(simulated_price(input, plan).step < 0.8 * even);
 }
@@ -84,9 +85,9 @@ TEST_CASE("layer-wise: few parts stay in one node, with its devices side by side
   const layer_wise::ClusterModel paper(world.simulated(96), SearchCosts::paper);
   CHECK(paper.devices()[0] == DeviceId{0});
   // Three cards behind one cable: a third of it for each, where all receive at once.
-  CHECK(own.outside()[0] == doctest::Approx(3 / 1e9));
-  CHECK(paper.outside()[0] == doctest::Approx(1 / 1e9));
-  CHECK(paper.inside()[0] == doctest::Approx(1 / 20e9));
+  CHECK(own.outside()[0] == testing::approx(3 / 1e9));
+  CHECK(paper.outside()[0] == testing::approx(1 / 1e9));
+  CHECK(paper.inside()[0] == testing::approx(1 / 20e9));
 }
 
 TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for memory") {

@@ -14,6 +14,7 @@
 #include "sim/sim.hpp"
 #include "strategies/layer_wise/tables.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/enumeration.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
@@ -141,7 +142,7 @@ TEST_CASE("layer-wise: the tables add up to the price that is worked out box by 
         const Solution solution = solve(tables.problem(1, 0));
         const Plan plan = plan_layer_wise(input);
         CHECK(paper_price(input, plan).step().count() ==
-              doctest::Approx(solution.cost).epsilon(1e-9));
+              testing::approx(solution.cost).epsilon(1e-9));
       }
     }
   }
@@ -167,7 +168,7 @@ TEST_CASE("layer-wise: LeNet-5 on 2 and 4 devices and AlexNet on 2 have brute fo
     for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
       const Problem problem = make_tables(input, model, rule, {}).problem(1, 0);
       Enumeration all(problem, c.prune);
-      CHECK(solve(problem).cost == doctest::Approx(all.least()).epsilon(1e-12));
+      CHECK(solve(problem).cost == testing::approx(all.least()).epsilon(1e-12));
       if (!c.prune) CHECK(all.leaves() == c.strategies);
     }
   }
@@ -269,14 +270,14 @@ TEST_CASE("layer-wise: synchronisation by hand, rings and the paper's server") {
   const double bytes = 2002000, rate = 20e9;
   const Configuration by_sample{{4, 1, 1, 1, 1}}, mixed{{2, 2, 1, 1, 1}},
       by_channel{{1, 4, 1, 1, 1}};
-  CHECK(sync(Sync::Kind::ring, by_sample) == doctest::Approx(2.0 * 3 / 4 * bytes / rate));
+  CHECK(sync(Sync::Kind::ring, by_sample) == testing::approx(2.0 * 3 / 4 * bytes / rate));
   // Two rings of two devices with half of the weights each, side by side.
-  CHECK(sync(Sync::Kind::ring, mixed) == doctest::Approx(2.0 * 1 / 2 * bytes / 2 / rate));
+  CHECK(sync(Sync::Kind::ring, mixed) == testing::approx(2.0 * 1 / 2 * bytes / 2 / rate));
   CHECK(sync(Sync::Kind::ring, by_channel) == 0);
   // Three copies travel to the server, which is the fourth device, and back, one by one.
-  CHECK(sync(Sync::Kind::server, by_sample) == doctest::Approx(2 * 3 * bytes / rate));
+  CHECK(sync(Sync::Kind::server, by_sample) == testing::approx(2 * 3 * bytes / rate));
   // Half of the weights come from one other device, the other half from two.
-  CHECK(sync(Sync::Kind::server, mixed) == doctest::Approx(2 * 3 * bytes / 2 / rate));
+  CHECK(sync(Sync::Kind::server, mixed) == testing::approx(2 * 3 * bytes / 2 / rate));
   CHECK(sync(Sync::Kind::server, by_channel) == 0);
 }
 
@@ -305,7 +306,7 @@ TEST_CASE("layer-wise: resharding by hand, within a node and between nodes") {
   // Then 40 x 16 numbers: the loss of 10 samples needs 12 channels more, 4 from its node.
   const double second = 2 * 4 * (10 * 12 / 20e9 + 20 * 12 / 5e9);
   const double loss = 2 * 4 * (10 * 4 / 20e9 + 10 * 8 / 5e9);
-  CHECK(paper_price(input, plan).transfer.count() == doctest::Approx(second + loss));
+  CHECK(paper_price(input, plan).transfer.count() == testing::approx(second + loss));
   CHECK(paper_volume(input, plan).activations == Bytes{2 * 4 * 4 * (30 * 12 + 10 * 12)});
   // Only the first layer has copies: four of 8 x 12 weights and 12 biases.
   CHECK(paper_volume(input, plan).weights == Bytes{2 * 4 * 4 * (8 * 12 + 12)});

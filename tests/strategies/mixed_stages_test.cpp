@@ -14,6 +14,7 @@
 #include "lowering/lower.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/mixed/search.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
@@ -248,7 +249,7 @@ TEST_CASE("mixed stages: the search counts memory as plans do, within five per c
     const double in_flight = static_cast<double>(shapes.size() - s);
     const auto used =
         static_cast<double>(uses[layout.stages[s].groups[0][0].index()].total().value);
-    CHECK(need.once + need.each * in_flight == doctest::Approx(used).epsilon(0.05));
+    CHECK(need.once + need.each * in_flight == testing::approx(used).epsilon(0.05));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "sim/sim.hpp"
 #include "strategies/model/roles.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
 #include "topologies/topologies.hpp"
@@ -188,7 +189,7 @@ TEST_CASE("model: shares by speed gain (1/3) / min(s) over the even split") {
     const Plan by_speed = plan_model(input), even = plan_model_even(input);
     const double ideal = 100.0 / 3 / *std::min_element(percent.begin(), percent.end());
     const double gain = partitioned_time(input, even) / partitioned_time(input, by_speed);
-    CHECK(gain == doctest::Approx(ideal).epsilon(1e-9));
+    CHECK(gain == testing::approx(ideal).epsilon(1e-9));
     // Of the whole step, dense layers on one device included. The even split cuts those as well.
     const auto simulator = sim::make_simgrid_executor(cluster, cost, {});
     input.simulate = simulation(network, cluster, cost, *simulator);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/world.hpp"
 
 using namespace parsim;
@@ -40,7 +41,7 @@ TEST_CASE("pipeline: the order in which a star names its devices makes no differ
     return step_of("resnet18", fmt::format("star:4,device={},rate=12GB/s", devices), 64);
   };
   const double one = step("p100-sxm2*2+v100-sxm2*2");
-  CHECK(step("v100-sxm2*2+p100-sxm2*2") == doctest::Approx(one).epsilon(1e-6));
+  CHECK(step("v100-sxm2*2+p100-sxm2*2") == testing::approx(one).epsilon(1e-6));
 }
 
 TEST_CASE("pipeline: no number of micro-batches is faster than the chosen one") {

@@ -12,6 +12,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
 #include "strategies/shares.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/world.hpp"
 
 using namespace parsim;
@@ -62,7 +63,7 @@ void check_priced_as_run(const std::string& network, const std::string& device,
   input.precision = precision;
   for (const std::int32_t micro_batches : {1, 2}) {
     CHECK(planned_time(input, micro_batches).count() ==
-          doctest::Approx(simulated_time(input, micro_batches).count()).epsilon(1e-9));
+          testing::approx(simulated_time(input, micro_batches).count()).epsilon(1e-9));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
@@ -131,7 +132,7 @@ TEST_CASE("shares: no split ends earlier, on random times that never fall") {
     const Sizes sizes = finish_together(extent, kinds, time);
     CHECK(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent);
     Sizes none;
-    CHECK(end_of(sizes, kinds, time) == doctest::Approx(least_end(extent, kinds, time, none)));
+    CHECK(end_of(sizes, kinds, time) == testing::approx(least_end(extent, kinds, time, none)));
     refined += sizes == even_split(extent, devices) ? 0 : 1;
   }
   CHECK(refined > 100);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "strategies/pipeline_cut.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/random_plans.hpp"
 
 using namespace parsim;
@@ -52,7 +53,7 @@ TEST_CASE("stages: no cut of a chain has a smaller largest load") {
       CHECK(first[s] < end);
       largest = std::max(largest, until[s][end] - until[s][first[s]]);
     }
-    CHECK(largest == doctest::Approx(least_load(until, 0, 0)));
+    CHECK(largest == testing::approx(least_load(until, 0, 0)));
   }
 }
 
@@ -101,7 +102,7 @@ TEST_CASE("stages: no cut of a pipeline is much faster by the closed form") {
       sum += load + 2 * handed;
       slowest = std::max({slowest, load, handed});
     }
-    CHECK(cut.step == doctest::Approx(sum + (micro_batches - 1) * slowest));
+    CHECK(cut.step == testing::approx(sum + (micro_batches - 1) * slowest));
     const double least = least_step(costs, micro_batches, 0, 0, 0, 0);
     CHECK(cut.step >= least * (1 - 1e-12));
     CHECK(cut.step <= 1.05 * least + 1e-12);

@@ -10,6 +10,7 @@
 #include "lowering/sync.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
@@ -87,7 +88,7 @@ TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the s
                            world.network[id].out, dag.part(compute->work))
                  .value;
     }
-    CHECK(sum == doctest::Approx(once).epsilon(1e-12));
+    CHECK(sum == testing::approx(once).epsilon(1e-12));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/tensor/split.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -284,7 +285,7 @@ TEST_CASE("tensor: one way of each is the plan of another strategy") {
   const World world("alexnet", "star:4,device=v100-sxm2,rate=12GB/s");
   const Plan data = plan_tensor(asked(world, 64, 1, 1, 1));
   CHECK(step_of(world, data) ==
-        doctest::Approx(step_of(world, plan_data(world.input(64)))).epsilon(1e-12));
+        testing::approx(step_of(world, plan_data(world.input(64)))).epsilon(1e-12));
   StrategyInput pipelined = world.input(64);
   pipelined.pipeline_parallel = 4;
   pipelined.micro_batches = 8;
@@ -300,7 +301,7 @@ TEST_CASE("tensor: a group holds its share of weights") {
     const StrategyInput input = asked(world, 8, degrees, 1, 1);
     return static_cast<double>(memory_use(input, plan_tensor(input))[0].weights.value);
   };
-  CHECK(weights(4) / weights(1) == doctest::Approx(0.25).epsilon(0.02));
+  CHECK(weights(4) / weights(1) == testing::approx(0.25).epsilon(0.02));
 }
 
 TEST_CASE("tensor: no numbers are faster than those it finds") {

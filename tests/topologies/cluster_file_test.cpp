@@ -9,6 +9,7 @@
 
 #include "core/errors.hpp"
 #include "core/routes.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/document.hpp"
 #include "topologies/pattern.hpp"
 #include "topologies/topologies.hpp"
@@ -61,7 +62,7 @@ TEST_CASE("cluster files: two boxes by hand") {
   CHECK(pcie.a == Port::of(DeviceId{0}));
   CHECK(pcie.b == Port::of(SwitchId{0}));
   CHECK(pcie.rate == BytesPerSecond{12e9});
-  CHECK(pcie.latency.count() == doctest::Approx(500e-9));
+  CHECK(pcie.latency.count() == testing::approx(500e-9));
   CHECK(cluster.provenances.at(static_cast<std::size_t>(pcie.provenance)) ==
         Provenance{"*", Label::measured, "me"});
   CHECK(cluster.provenances.at(static_cast<std::size_t>(cluster.links[0].provenance)) ==

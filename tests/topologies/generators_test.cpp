@@ -7,6 +7,7 @@
 #include "core/errors.hpp"
 #include "core/link_kind.hpp"
 #include "core/routes.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
@@ -20,8 +21,8 @@ struct Way {
   double latency_us;
   double rate;
   friend bool operator==(const Way& a, const Way& b) {
-    return a.hops == b.hops && doctest::Approx(a.latency_us) == b.latency_us &&
-           doctest::Approx(a.rate) == b.rate;
+    return a.hops == b.hops && testing::approx(a.latency_us) == b.latency_us &&
+           testing::approx(a.rate) == b.rate;
   }
 };
 
@@ -277,9 +278,9 @@ TEST_CASE("dragonfly: one global cable between any two groups, at most five link
   CHECK(way(dragonfly, 0, 71).rate == 5e9);
   // 0 and 1 share a router; between groups one of the links is a global one.
   const Cluster longer = make("dragonfly:9x4x2,device=t4,latency=1us,global-latency=50us");
-  CHECK(way(longer, 0, 1).latency_us == doctest::Approx(2));
+  CHECK(way(longer, 0, 1).latency_us == testing::approx(2));
   const Way between = way(longer, 0, 71);
-  CHECK(between.latency_us == doctest::Approx(static_cast<double>(between.hops - 1) + 50));
+  CHECK(between.latency_us == testing::approx(static_cast<double>(between.hops - 1) + 50));
 }
 
 TEST_CASE("pcie tree: on one switch, on one socket, across") {

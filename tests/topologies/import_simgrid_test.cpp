@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/routes.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/topologies/imported.hpp"
 #include "topologies/import/platform.hpp"
@@ -44,7 +45,7 @@ void check_routes(const std::string& name) {
       rate = std::min(rate, platform.links[hop.link].rate.value);
     }
     const Route& way = routes.between(device.at(from.name), device.at(to.name));
-    CHECK(way.latency.count() == doctest::Approx(latency));
+    CHECK(way.latency.count() == testing::approx(latency));
     CHECK(way.rate.value == rate);
   }
 }
@@ -125,12 +126,12 @@ TEST_CASE("import simgrid: cluster tags are stars") {
   CHECK(flat.devices[4].name == "node-8.acme.org");
   Routes routes(flat);
   // 5 us up, 2 us of a backbone as fast as all hosts, 5 us down
-  CHECK(routes.between(DeviceId{0}, DeviceId{4}).latency.count() == doctest::Approx(12e-6));
+  CHECK(routes.between(DeviceId{0}, DeviceId{4}).latency.count() == testing::approx(12e-6));
   const Cluster two = imported("simgrid/two-clusters.xml").cluster;
   Routes between(two);
   const Route& way = between.between(DeviceId{0}, DeviceId{5});
   CHECK(way.rate.value == 1.25e9);
-  CHECK(way.latency.count() == doctest::Approx(140e-6));
+  CHECK(way.latency.count() == testing::approx(140e-6));
   CHECK(two.model(DeviceId{5}) == device_model("v100-pcie", "test"));
 }
 

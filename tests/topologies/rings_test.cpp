@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/routes.hpp"
+#include "tests/support/approx.hpp"
 #include "topologies/cluster_file.hpp"
 #include "topologies/topologies.hpp"
 
@@ -103,7 +104,7 @@ TEST_CASE("rings: four cards of a cube mesh carry four rings, over cables of the
   const Cluster pair = cube_meshes(2, 4, as_wired);
   const std::vector<Ring> rings = rings_through(pair);
   REQUIRE(rings.size() == 4);
-  CHECK(rate_together(pair, rings) == doctest::Approx(48));
+  CHECK(rate_together(pair, rings) == testing::approx(48));
   int cards = 0;
   for (const auto& [hop, times] : uses_by_hop(rings)) {
     CHECK(times == 1);
@@ -120,7 +121,7 @@ TEST_CASE("rings: whole rings, hop by hop, through any number of cards and machi
       const Cluster cluster = cube_meshes(machines, cards, as_wired);
       const std::vector<Ring> rings = rings_through(cluster);
       CHECK(rings.size() == static_cast<std::size_t>(cards));
-      CHECK(rate_together(cluster, rings) == doctest::Approx(12 * cards));
+      CHECK(rate_together(cluster, rings) == testing::approx(12 * cards));
       for (const Ring& ring : rings) {
         REQUIRE(ring.hops.size() == ring.devices.size());
         CHECK(std::set<DeviceId>(ring.devices.begin(), ring.devices.end()).size() ==
@@ -144,7 +145,7 @@ TEST_CASE("rings: neither the order of a group nor the numbers of a machine's GP
   for (int turn = 0; turn < 20; ++turn) {
     CAPTURE(turn);
     const Cluster renamed = cube_meshes(2, 4, order);
-    CHECK(rate_together(renamed, rings_through(renamed)) == doctest::Approx(48));
+    CHECK(rate_together(renamed, rings_through(renamed)) == testing::approx(48));
     for (int step = 0; step < 1999; ++step) std::next_permutation(order.begin(), order.end());
   }
   const Cluster pair = cube_meshes(2, 4, as_wired);

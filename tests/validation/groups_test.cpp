@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/approx.hpp"
+
 namespace parsim::validation {
 namespace {
 
@@ -21,9 +23,9 @@ TEST_CASE("groups: regret is what following the prediction costs, by hand") {
   CHECK(groups[0].plans == 4);
   CHECK(groups[0].chosen == "c");
   CHECK(groups[0].best == "a");
-  CHECK(groups[0].regret.value() == doctest::Approx(0.2));
+  CHECK(groups[0].regret.value() == testing::approx(0.2));
   // Ranks 1 2 3 4 against 2 3 1 4: 1 − 6 · (1 + 1 + 4) / (4 · 15).
-  CHECK(groups[0].spearman.value() == doctest::Approx(0.4));
+  CHECK(groups[0].spearman.value() == testing::approx(0.4));
   CHECK(groups[0].over_wrongly == 0);
   CHECK(groups[0].fits_wrongly == 0);
 }
@@ -36,7 +38,7 @@ TEST_CASE("groups: what is predicted not to fit is not chosen, and both mistakes
   const PlanGroup group = plan_groups(runs).at(0);
   CHECK(group.plans == 4);
   CHECK(group.chosen == "c");
-  CHECK(group.regret.value() == doctest::Approx(0.2));  // the best one of all is a
+  CHECK(group.regret.value() == testing::approx(0.2));  // the best one of all is a
   CHECK(group.over_wrongly == 1);
   CHECK(group.fits_wrongly == 1);
   for (PlanRun& one : runs) one.fits = false;
@@ -48,7 +50,7 @@ TEST_CASE("groups: equal predictions are one choice, which counts as its slowest
   const std::vector<PlanRun> runs = {run("a", 10, 9), run("b", 15, 9), run("c", 12, 9.1),
                                      run("d", 20, 21)};
   CHECK(plan_groups(runs).at(0).chosen == "b");
-  CHECK(plan_groups(runs).at(0).regret.value() == doctest::Approx(0.5));
+  CHECK(plan_groups(runs).at(0).regret.value() == testing::approx(0.5));
 }
 
 TEST_CASE("groups: fewer than four plans are no group, however many runs there are") {

@@ -4,11 +4,13 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "experiment/run.hpp"
 #include "networks/networks.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
@@ -46,7 +48,7 @@ double error_of(const PublishedPredictor& predictor, const Claim& claim) {
 
 TEST_CASE("calibration: links between machines are slowed, those within are not") {
   const Claim one = row(1, 2, 64, "", "AlexNet"), two = row(2, 2, 64, "", "AlexNet");
-  CHECK(Training(one).step(1, 0.5) == doctest::Approx(Training(one).step(1)));
+  CHECK(Training(one).step(1, 0.5) == testing::approx(Training(one).step(1)));
   CHECK(Training(two).step(1, 0.5) > 1.3 * Training(two).step(1));
   const Cluster cluster = cluster_of(two),
                 slow = experiment::with_links_between_machines(cluster, 0.5);
@@ -61,10 +63,10 @@ TEST_CASE("calibration: a row on one GPU fits kernels, one across machines links
   const Claim apart = measured(4, 2, 32, "validate");
   const std::vector<Claim> claims = {measured(1, 1, 64), measured(2, 2, 64), apart};
   const PublishedPredictor predictor(claims);
-  CHECK(error_of(predictor, apart) == doctest::Approx(0).epsilon(0.005));
+  CHECK(std::abs(error_of(predictor, apart)) < 0.005);
   for (const Calibration& calibration : predictor(apart).calibrated_by) {
     CHECK(calibration.set == "f");
-    CHECK(calibration.kernels.value() == doctest::Approx(true_kernels).epsilon(0.005));
+    CHECK(calibration.kernels.value() == testing::approx(true_kernels).epsilon(0.005));
   }
 }
 
@@ -73,10 +75,10 @@ TEST_CASE("calibration: two rows across machines separate kernels and links") {
   const Training a(small), b(large);
   const MeasuredStep steps[] = {{&a, 1e-3 * small.expected}, {&b, 1e-3 * large.expected}};
   const StepTerms terms = fitted_step_terms(steps, std::nullopt);
-  CHECK(terms.kernels == doctest::Approx(true_kernels).epsilon(0.02));
-  CHECK(terms.links == doctest::Approx(true_links).epsilon(0.02));
+  CHECK(terms.kernels == testing::approx(true_kernels).epsilon(0.02));
+  CHECK(terms.links == testing::approx(true_links).epsilon(0.02));
   const double known = fitted_step_terms(steps, true_kernels).links;
-  CHECK(known == doctest::Approx(true_links).epsilon(0.005));
+  CHECK(known == testing::approx(true_links).epsilon(0.005));
 }
 
 TEST_CASE("calibration: links are fitted where cards are no faster than their slots") {
@@ -92,12 +94,12 @@ TEST_CASE("calibration: links are fitted where cards are no faster than their sl
   const Training a(small), b(large);
   const MeasuredStep steps[] = {{&a, 1e-3 * small.expected}, {&b, 1e-3 * large.expected}};
   const StepTerms terms = fitted_step_terms(steps, std::nullopt);
-  CHECK(terms.kernels == doctest::Approx(true_kernels).epsilon(0.02));
-  CHECK(terms.links == doctest::Approx(true_links).epsilon(0.03));
+  CHECK(terms.kernels == testing::approx(true_kernels).epsilon(0.02));
+  CHECK(terms.links == testing::approx(true_links).epsilon(0.03));
   // What is faster than modelled does not make links faster than their rate.
   const MeasuredStep fast{&a, 0.7 * a.step(1)};
   const StepTerms faster = fitted_step_terms({&fast, 1}, std::nullopt);
-  CHECK(faster.links == doctest::Approx(1));
+  CHECK(faster.links == testing::approx(1));
   CHECK(faster.kernels < 1);
 }
 
@@ -107,7 +109,7 @@ TEST_CASE("calibration: one row across machines does not attribute everything to
   const double seconds = 1e-3 * across.expected;
   const MeasuredStep step{&training, seconds};
   const StepTerms terms = fitted_step_terms({&step, 1}, std::nullopt);
-  CHECK(training.step(terms.kernels, terms.links) == doctest::Approx(seconds).epsilon(0.003));
+  CHECK(training.step(terms.kernels, terms.links) == testing::approx(seconds).epsilon(0.003));
   CHECK(terms.kernels > 1);
   CHECK(terms.links < 1);
   // With kernels alone, a row on one GPU is predicted several times too slow.
@@ -134,7 +136,7 @@ TEST_CASE("calibration: of several rows the one that hardly communicates counts"
   const Claim one = measured(1, 1, 64), apart = measured(1, 1, 128, "validate");
   const std::vector<Claim> claims = {four, one, apart};
   const PublishedPredictor predictor(claims);
-  CHECK(error_of(predictor, apart) == doctest::Approx(0).epsilon(0.005));
+  CHECK(std::abs(error_of(predictor, apart)) < 0.005);
   REQUIRE(predictor(apart).calibrated_by.size() == 1);
   CHECK(predictor(apart).calibrated_by[0].name == one.name);
 }
@@ -143,7 +145,7 @@ TEST_CASE("calibration: rows of others are used only without own ones") {
   const std::vector<Claim> others = {measured(1, 1, 64)};
   const Claim apart = measured(1, 1, 32, "validate");
   const PublishedPredictor borrowed({apart}, others);
-  CHECK(error_of(borrowed, apart) == doctest::Approx(0).epsilon(0.01));
+  CHECK(std::abs(error_of(borrowed, apart)) < 0.01);
   CHECK(borrowed(apart).calibrated_by.size() == 1);
   Claim own = measured(1, 1, 64);
   own.expected *= 2;
@@ -156,9 +158,9 @@ TEST_CASE("calibration: a user's own step comes out as measured, and decides oth
   const std::vector<experiment::FittedStep> fitted = fitted_steps(rows);
   REQUIRE(fitted.size() == 2);
   CHECK(fitted[0].device == "v100-pcie");
-  CHECK(fitted[0].kernels == doctest::Approx(true_kernels).epsilon(0.005));
+  CHECK(fitted[0].kernels == testing::approx(true_kernels).epsilon(0.005));
   CHECK_FALSE(fitted[0].links);
-  CHECK(fitted[1].links.value() == doctest::Approx(true_links).epsilon(0.02));
+  CHECK(fitted[1].links.value() == testing::approx(true_links).epsilon(0.02));
   const auto experiment_of = [&](const std::string& cluster, Precision precision) {
     experiment::Request request;
     request.network = "alexnet";
@@ -175,10 +177,10 @@ TEST_CASE("calibration: a user's own step comes out as measured, and decides oth
   const experiment::Planned planned =
       experiment::make_plan(*alone, strategies::strategy("data", "test"));
   const experiment::RunResult result = experiment::run_plan(*alone, planned).result;
-  CHECK(1e3 * result.step_time.count() == doctest::Approx(rows[0].expected).epsilon(0.005));
+  CHECK(1e3 * result.step_time.count() == testing::approx(rows[0].expected).epsilon(0.005));
   // Half of the GPUs have a row.
   const auto mixed = experiment_of("star:2,device=v100-pcie*1+t4*1,rate=10GB/s", Precision::fp32);
-  CHECK(mixed->calibration->kernels[0] == doctest::Approx(true_kernels).epsilon(0.005));
+  CHECK(mixed->calibration->kernels[0] == testing::approx(true_kernels).epsilon(0.005));
   CHECK(mixed->calibration->kernels[1] == 1);
   CHECK_FALSE(mixed->spreads().calibrated);
   CHECK(testing::refusal_of([&] { experiment_of("star:1,device=t4", Precision::fp16); }) ==

@@ -10,6 +10,7 @@
 #include "sim/sim.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "validation/measurements.hpp"
@@ -289,7 +290,7 @@ TEST_CASE("published plan: a time is compared with a time, a rate with a rate") 
   const Claim rate = row("DP sync: FSDP FULL_SHARD,,,,4,3,96,3,yes", "samples/s");
   const PublishedPredictor predictor({});
   const Prediction in_ms = predictor(time), per_second = predictor(rate);
-  CHECK(in_ms.value.value() * per_second.value.value() == doctest::Approx(96e3));
+  CHECK(in_ms.value.value() * per_second.value.value() == testing::approx(96e3));
   // One device has nothing to exchange.
   CHECK(*in_ms.baseline <= *in_ms.value);
   CHECK(*per_second.baseline >= *per_second.value);

@@ -11,6 +11,7 @@
 
 #include "core/errors.hpp"
 #include "networks/networks.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
@@ -44,10 +45,10 @@ TEST_CASE(
   const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
   const PublishedPredictor predictor(claims);
   const Prediction one = predictor(claims[1]);
-  CHECK(one.value.value() == doctest::Approx(30000).epsilon(1e-6));
-  CHECK(one.baseline.value() == doctest::Approx(30000));
+  CHECK(one.value.value() == testing::approx(30000).epsilon(1e-6));
+  CHECK(one.baseline.value() == testing::approx(30000));
   const Prediction four = predictor(claims[2]);
-  CHECK(four.baseline.value() == doctest::Approx(120000));
+  CHECK(four.baseline.value() == testing::approx(120000));
   // 61,706 gradients of 4 bytes through PCIe cannot hide in 2 ms; nor can they take much of it.
   CHECK(*four.value < 120000);
   CHECK(*four.value > 90000);
@@ -55,7 +56,7 @@ TEST_CASE(
   // baseline.
   const Prediction unfitted = predictor(claims[3]);
   CHECK(*unfitted.value < *unfitted.baseline);
-  CHECK(*unfitted.value != doctest::Approx(*four.value).epsilon(0.01));
+  CHECK(*unfitted.value != testing::approx(*four.value).epsilon(0.01));
 }
 
 TEST_CASE("published: a row that cannot be predicted is named with its reason") {
@@ -147,18 +148,18 @@ TEST_CASE("published: one number per card and library, fitted on 3x3 convolution
   };
   const auto fast_rows = table(30), slow_rows = table(60);
   const PublishedPredictor fast(fast_rows), slow(slow_rows);
-  CHECK(fast(fast_rows[1]).value.value() == doctest::Approx(30));
-  CHECK(slow(slow_rows[1]).value.value() == doctest::Approx(60));
+  CHECK(fast(fast_rows[1]).value.value() == testing::approx(30));
+  CHECK(slow(slow_rows[1]).value.value() == testing::approx(60));
   // Three of AlexNet's five convolutions are 3x3: it moves less than VGG does.
   const double ratio = *slow(slow_rows[2]).value / *fast(fast_rows[2]).value;
   CHECK(ratio > 1.05);
   CHECK(ratio < 1.9);
-  CHECK(slow(slow_rows[3]).value.value() == doctest::Approx(60));  // the card's only fit
+  CHECK(slow(slow_rows[3]).value.value() == testing::approx(60));  // the card's only fit
   // The naive prediction: the same FLOP/s, whatever the network.
   const double flops =
       forward_flops_per_sample(networks::load_network("alexnet", {}, "test")).value /
       forward_flops_per_sample(networks::load_network("vgg11", {}, "test")).value;
-  CHECK(slow(slow_rows[2]).baseline.value() == doctest::Approx(60 * flops));
+  CHECK(slow(slow_rows[2]).baseline.value() == testing::approx(60 * flops));
 }
 
 TEST_CASE("published: collectives are timed on the machine the row describes") {
@@ -172,9 +173,9 @@ TEST_CASE("published: collectives are timed on the machine the row describes") {
   // 4 GB/s: 263.3 us, and a system without rows to fit adds offset and root of its kind of links.
   const LinkNumbers numbers = link_numbers(LinkKind::nvlink3);
   const double ring = 1073741824 * 1.75 / (300e3 * numbers.efficiency);
-  CHECK(prediction.baseline.value() == doctest::Approx(ring + 28).epsilon(1e-3));
+  CHECK(prediction.baseline.value() == testing::approx(ring + 28).epsilon(1e-3));
   CHECK(prediction.value.value() ==
-        doctest::Approx(ring + 56 + 263.3 +
+        testing::approx(ring + 56 + 263.3 +
                         1e6 * (numbers.launch.count() + 32768 * numbers.per_root_byte.count()))
             .epsilon(1e-4));
 }
@@ -221,7 +222,7 @@ TEST_CASE("published: what a source sets for the library is obeyed") {
   CHECK(ring > 1073741824 * 1.875 / 50e3);
   CHECK(ring < 1.05 * 1073741824 * 1.875 / 50e3);
   CHECK(predictor(claims[0]).value.value() < 0.6 * ring);
-  CHECK(predictor(claims[2]).value.value() == doctest::Approx(ring));  // Simple is what it takes
+  CHECK(predictor(claims[2]).value.value() == testing::approx(ring));  // Simple is what it takes
   CHECK(predictor(claims[3]).reason.starts_with("c:settings: unknown setting 'NCCL_ALG=RING'"));
 }
 
@@ -236,12 +237,12 @@ TEST_CASE("published: a table's own rows fit its offset and square root") {
       "c.csv", "c");
   const PublishedPredictor predictor(claims);
   for (const std::size_t i : {std::size_t{2}, std::size_t{3}}) {
-    CHECK(predictor(claims[i]).value.value() == doctest::Approx(claims[i].expected).epsilon(1e-4));
+    CHECK(predictor(claims[i]).value.value() == testing::approx(claims[i].expected).epsilon(1e-4));
   }
   Claim apart = claims[2];
   apart.what[std::string(uncalibrated)] = "yes";
   CHECK(predictor(apart).value.value() ==
-        doctest::Approx(15 + 1e6 * link_numbers(LinkKind::nvlink3).launch.count()).epsilon(1e-3));
+        testing::approx(15 + 1e6 * link_numbers(LinkKind::nvlink3).launch.count()).epsilon(1e-3));
 }
 
 TEST_CASE("published: network ports by hand") {
@@ -309,7 +310,7 @@ TEST_CASE("published: --data makes one set named after the file, with the contra
   CHECK(row["set"] == "mine");
   CHECK(row["unit"] == "images/s");
   const double expected = row["expected"], predicted = row["predicted"];
-  CHECK(row["error"].get<double>() == doctest::Approx((predicted - expected) / expected));
+  CHECK(row["error"].get<double>() == testing::approx((predicted - expected) / expected));
   REQUIRE(result["unresolved"].size() == 3);
   CHECK(result["unresolved"][2]["reason"] == "library not modelled");
 }
@@ -343,7 +344,7 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
   REQUIRE(result["groups"].size() == 1);
   const nlohmann::json& group = result["groups"][0];
   CHECK(group["plans"] == 4);
-  CHECK(group["regret"].get<double>() == doctest::Approx(1));
+  CHECK(group["regret"].get<double>() == testing::approx(1));
   CHECK(group["chosen"].get<std::string>().find("(line 2)") != std::string::npos);
   CHECK(group["best"].get<std::string>().find("(line 3)") != std::string::npos);
   CHECK(group["over_wrongly"] == 0);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace parsim::validation {
@@ -71,13 +72,13 @@ TEST_CASE("validation: errors of a set by hand") {
   REQUIRE(validation.sets.size() == 1);
   const ValidationSet& set = validation.sets[0];
   CHECK(set.rows == 3);
-  CHECK(set.mean_error == doctest::Approx((0.05 + 0.3 + 0.3) / 3));
-  CHECK(set.median_error == doctest::Approx(0.3));
-  CHECK(set.max_error == doctest::Approx(0.3));
-  CHECK(set.low_error == doctest::Approx(0.05));  // of three: the first and the last
-  CHECK(set.high_error == doctest::Approx(0.3));
+  CHECK(set.mean_error == testing::approx((0.05 + 0.3 + 0.3) / 3));
+  CHECK(set.median_error == testing::approx(0.3));
+  CHECK(set.max_error == testing::approx(0.3));
+  CHECK(set.low_error == testing::approx(0.05));  // of three: the first and the last
+  CHECK(set.high_error == testing::approx(0.3));
   CHECK(set.baseline_mean_error == 0.0);
-  CHECK(set.spearman == doctest::Approx(1));
+  CHECK(set.spearman == testing::approx(1));
   REQUIRE(validation.unresolved.size() == 1);
   CHECK(validation.unresolved[0].reason == "no idea");
   CHECK(!validation.rows[0].promise_broken());
@@ -107,10 +108,10 @@ TEST_CASE("validation: memory is compared where a row says what was measured") {
 }
 
 TEST_CASE("validation: rank correlation by hand, with ties") {
-  CHECK(spearman({1, 2, 3}, {10, 20, 30}) == doctest::Approx(1));
-  CHECK(spearman({1, 2, 3}, {3, 2, 1}) == doctest::Approx(-1));
+  CHECK(spearman({1, 2, 3}, {10, 20, 30}) == testing::approx(1));
+  CHECK(spearman({1, 2, 3}, {3, 2, 1}) == testing::approx(-1));
   // Ranks 0, 1.5, 1.5, 3 and 0, 1, 2, 3: 4.5 / sqrt(4.5 · 5).
-  CHECK(spearman({1, 2, 2, 3}, {1, 2, 3, 4}) == doctest::Approx(4.5 / std::sqrt(4.5 * 5)));
+  CHECK(spearman({1, 2, 2, 3}, {1, 2, 3, 4}) == testing::approx(4.5 / std::sqrt(4.5 * 5)));
   CHECK(!spearman({1, 1}, {1, 2}));
 }
 
@@ -142,11 +143,11 @@ TEST_CASE("validation: collectives by machine, by hand") {
   REQUIRE(systems.size() == 3);
   CHECK(systems[0].machine == "a");
   CHECK(systems[0].rows == 2);
-  CHECK(systems[0].mean == doctest::Approx(0.3));
-  CHECK(systems[1].fitted_mean == doctest::Approx(0.2));
+  CHECK(systems[0].mean == testing::approx(0.3));
+  CHECK(systems[1].fitted_mean == testing::approx(0.2));
   CHECK(systems[2].machine == "all");
-  CHECK(systems[2].median == doctest::Approx(0.3));
-  CHECK(systems[2].fitted_mean == doctest::Approx(0.1));
+  CHECK(systems[2].median == testing::approx(0.3));
+  CHECK(systems[2].fitted_mean == testing::approx(0.1));
   CHECK(collective_systems({}).empty());
 }
 
