@@ -180,6 +180,16 @@ void fields(auto& visit, json::Of<PartRow> auto& row) {
   visit("time_s", row.time, report::any_number);
 }
 
+/// Of the host that launches most.
+struct LaunchesRow {
+  std::string device{};
+  double kernels = 0;
+};
+void fields(auto& visit, json::Of<LaunchesRow> auto& row) {
+  visit("device", row.device);
+  visit("kernels", row.kernels);
+}
+
 struct ExplainRow {
   report::SubjectRow subject{};
   Seconds step{};
@@ -192,6 +202,7 @@ struct ExplainRow {
   std::vector<PartRow> waterfall{};
   std::vector<ChainRow> chain{};
   std::vector<LayerRow> layers{};
+  LaunchesRow launches{};
   std::optional<report::GoodputRow> goodput{};
   std::vector<std::string> notes{};
   report::InputsText inputs{};
@@ -215,16 +226,25 @@ void fields(auto& visit, json::Of<ExplainRow> auto& row) {
         "peak, then what comes on top");
   visit("chain", row.chain, "time that the step waits, by kind");
   visit("layers", row.layers);
+  visit("launches", row.launches, "of the device whose host launches most kernels in a step");
   visit.optional("goodput", row.goodput, "with --checkpoint-write");
   visit("notes", row.notes);
   visit("version", report::version());
   visit("inputs", row.inputs);
 }
 
+LaunchesRow most_launches(const experiment::Experiment& experiment, const ExecDag& dag) {
+  const std::vector<double> launches =
+      sim::launches(dag, experiment.step_cost(), experiment.cluster.devices.size());
+  const auto most = std::max_element(launches.begin(), launches.end());
+  const DeviceId device{static_cast<std::size_t>(most - launches.begin())};
+  return {experiment.cluster[device].name, *most};
+}
+
 std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                     const experiment::Run& run, const experiment::Waterfall& parts,
                     const std::vector<Share>& shares, const experiment::Explanation& explanation,
-                    std::optional<Seconds> on_faster_links) {
+                    const LaunchesRow& launches, std::optional<Seconds> on_faster_links) {
   ExplainRow row{report::subject_of(experiment, plan),
                  run.result.step_time,
                  run.result.interval,
@@ -236,6 +256,7 @@ std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                  {},
                  {},
                  {},
+                 launches,
                  report::goodput_row(run.result),
                  plan.notes,
                  {report::inputs_json(experiment)}};
@@ -335,6 +356,14 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
+  const LaunchesRow launches = most_launches(experiment, run.dag);
+  if (launches.kernels > 0) {
+    document.notes.push_back(fmt::format(
+        "the host of {} launches {:.0f} kernels a step: if it takes longer than {:.3g} us for "
+        "each, "
+        "the step waits for it (--launch-interval)",
+        launches.device, launches.kernels, run.result.step_time.count() * 1e6 / launches.kernels));
+  }
   const bool gathers = std::any_of(planned.plan.layers.begin(), planned.plan.layers.end(),
                                    [](const LayerPlan& layer) { return layer.zero.stage == 3; });
   if (gathers) document.notes.emplace_back("estimates leave out gathering of split weights");
@@ -367,7 +396,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   }
   document.csv_table = 2;
   document.json =
-      json_of(experiment, planned.plan, run, parts, shares, explanation, on_faster_links);
+      json_of(experiment, planned.plan, run, parts, shares, explanation, launches, on_faster_links);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

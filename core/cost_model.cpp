@@ -71,7 +71,7 @@ Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost, const Fp8We
                           dag.precision, dag.reduce_precision, cast_weights(dag, id, weights)});
     case OpKind::local:
       if (dag.record(id).sub == static_cast<std::uint8_t>(LocalKind::drop)) {
-        return {Seconds{}, Origin::modelled};
+        return {Seconds{}, Origin::modelled, 0};
       }
       return cost.memory(DeviceId{dag.record(id).device}, dag.payload(id));
     case OpKind::delay:

@@ -29,6 +29,7 @@ inline constexpr std::array origins{Origin::measured, Origin::scaled, Origin::pu
 struct Cost {
   Seconds time{};
   Origin origin = Origin::guessed;
+  double launches = 1;  ///< by the host, one after another; 0 within another operation's kernel
 };
 
 /// An optimizer's step on so many parameters of a device.

@@ -315,7 +315,8 @@ Experiment::Experiment(const Request& asked)
     slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
     request.sim.shared_gpus = sim::shared_gpus_of(*profile, cluster);
   }
-  if (profile && profile->launch.samples > 0) {
+  request.sim.steps_follow = request.given.contains("--launch-interval");
+  if (profile && profile->launch.samples > 0 && !request.sim.steps_follow) {
     request.sim.launch_interval = profile->launch.median;
   }
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);

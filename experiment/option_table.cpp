@@ -228,6 +228,11 @@ constexpr Option table[] = {
      "what a small collective takes beyond NCCL's model, 0us or about 20us on most systems; "
      "measure it as the difference at one small size (default: by the kind of links)",
      "collective_launch", member<&Request::sim, &sim::SimOptions::terms, &sim::LibraryTerms::offset>},
+    {"--launch-interval", "TIME", model, "compare simulate plan explain",
+     "what a host takes to launch a kernel: 5us to 30us where PyTorch runs operator by operator; a "
+     "step takes that for each of its kernels or longer (default: the profile's, or 0us: the host "
+     "keeps up)",
+     "launch_interval", member<&Request::sim, &sim::SimOptions::launch_interval>},
 
     {"--jitter", "SHARE", variation, runs,
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%",

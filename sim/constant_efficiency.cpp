@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sim/coefficients.hpp"
+#include "sim/host_launches.hpp"
 #include "sim/least_kernels.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
@@ -20,7 +21,7 @@ class ConstantEfficiency final : public NetworkCosts {
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
     const Rates& rates = rates_[at(device, precision)];
-    double time = 0;
+    double time = 0, launches = 0;
     Origin origin = rates.origin;
     const double gain = fp8_gain(device, precision);
     for (const Kernel& kernel :
@@ -29,6 +30,7 @@ class ConstantEfficiency final : public NetworkCosts {
         const CastWork cast = cast_work(device, precision, kernel.casts);
         time +=
             static_cast<double>(cast.touched.value) / rates.memory + cast.launches * rates.overhead;
+        launches += cast.launches;
         continue;
       }
       double gemms =
@@ -36,9 +38,10 @@ class ConstantEfficiency final : public NetworkCosts {
       if (kernel.in_fp8) gemms /= gain;
       time += std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory) +
               kernel.launches * rates.overhead;
+      launches += host_launches(kernel, element_bytes(precision));
       if (is_convolution(kernel) && !rates.own_convolutions) origin = Origin::guessed;
     }
-    return {Seconds{time}, origin};
+    return {Seconds{time}, origin, launches};
   }
 
   [[nodiscard]] std::optional<LeastTime> least_time(const Network& network, LayerId id,

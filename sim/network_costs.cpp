@@ -8,6 +8,7 @@ Cost NetworkCosts::update(DeviceId device, const OptimizerStep& step) const {
   const OptimizerKernels kernels = optimizer_kernels(step, fusion());
   Cost cost = moved(device, kernels.touched, kernels.op);
   cost.time += static_cast<double>(kernels.launches - 1) * memory(device, {}).time;
+  cost.launches = static_cast<double>(kernels.launches);
   if (step.cast > 0) {
     // How many tensors they are is not known here: without launches.
     const CastWork cast = cast_work(device, step.precision, static_cast<double>(step.cast));

@@ -59,32 +59,79 @@ double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost, Dev
   return times.of(id).time.count();
 }
 
-/// The first operation of a device has been issued when the step starts, during the one before.
-std::vector<double> issue_dates(const ExecDag& dag, Seconds interval, std::size_t devices) {
-  std::vector<double> dates;
-  if (interval <= Seconds{0}) return dates;
-  std::vector<std::int64_t> issued(devices, 0);
-  const auto issue = [&](std::int32_t device) {
-    const std::int64_t count = issued[static_cast<std::size_t>(device)]++;
-    dates.back() = std::max(dates.back(), static_cast<double>(count) * interval.count());
-  };
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const OpRecord& record = dag.record(OpId{i});
-    dates.push_back(0);
-    switch (dag.kind(OpId{i})) {
-      case OpKind::collective:
-        for (const DeviceId member : dag.group(GroupId{record.device})) issue(member.value);
-        break;
-      case OpKind::transfer:
-        if (record.to != record.device) issue(record.to);
-        issue(record.device);
-        break;
-      case OpKind::delay:  // has no launch
-        break;
-      default:
-        issue(record.device);
+/// Calls visit(device, launches, seconds) for what an operation has the hosts of its devices
+/// launch: so many kernels, which take so long together.
+template <typename Visit>
+void visit_launches(const ExecDag& dag, OpId id, DeviceTimes& times, Visit visit) {
+  const OpRecord& record = dag.record(id);
+  switch (dag.kind(id)) {
+    case OpKind::collective:
+      for (const DeviceId member : dag.group(GroupId{record.device})) visit(member.value, 1.0, 0.0);
+      return;
+    case OpKind::transfer:
+      if (record.to != record.device) visit(record.to, 1.0, 0.0);
+      visit(record.device, 1.0, 0.0);
+      return;
+    case OpKind::delay:
+      return;
+    case OpKind::compute:
+    case OpKind::update:
+    case OpKind::local: {
+      const Cost cost = times.of(id);
+      visit(record.device, cost.launches, cost.time.count());
     }
   }
+}
+
+/// When the host of a device launches.
+class Host {
+ public:
+  explicit Host(Seconds interval) : interval_(interval.count()) {}
+
+  /// The next operation's date, the first launch of all being at 0. One of several kernels ends no
+  /// earlier than the last of them can, launched after the others: it starts that much later, for
+  /// it runs in one piece here.
+  double launch(double launches, double seconds) {
+    const double wait = interval_ - seconds / std::max(1.0, launches);
+    const double date = launched_ * interval_ + std::max(0.0, launches - 1) * std::max(0.0, wait);
+    launched_ += launches;
+    latest_ = std::max(latest_, date - busy_);
+    busy_ += seconds;
+    return date;
+  }
+  /// How far the host is ahead when a step begins, if steps follow one another. The device, which
+  /// would end at `latest_` + `busy_`, then takes as long as the slower of both does for a step;
+  /// negative: its first operation waits.
+  [[nodiscard]] double lead() const {
+    return latest_ + busy_ - std::max(busy_, launched_ * interval_);
+  }
+
+ private:
+  double interval_, launched_ = 0, busy_ = 0, latest_ = 0;
+};
+
+/// The first launch of a device has been done when the step starts, during the one before.
+std::vector<double> issue_dates(const ExecDag& dag, const SimOptions& options, std::size_t devices,
+                                DeviceTimes& times) {
+  if (options.launch_interval <= Seconds{0}) return {};
+  const std::vector<Host> idle(devices, Host(options.launch_interval));
+  std::vector<double> leads(devices, 0), dates(dag.size(), 0);
+  const auto launch_all = [&](std::vector<Host> hosts) {
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      visit_launches(dag, OpId{i}, times,
+                     [&](std::int32_t device, double launches, double seconds) {
+                       const auto d = static_cast<std::size_t>(device);
+                       const double date = hosts[d].launch(launches, seconds) - leads[d];
+                       dates[i] = std::max(dates[i], date);
+                     });
+    }
+    return hosts;
+  };
+  std::vector<Host> hosts = launch_all(idle);
+  if (!options.steps_follow) return dates;
+  for (std::size_t d = 0; d < devices; ++d) leads[d] = hosts[d].lead();
+  std::fill(dates.begin(), dates.end(), 0);
+  launch_all(idle);
   return dates;
 }
 
@@ -200,13 +247,24 @@ Successors successors(const ExecDag& dag, std::size_t devices) {
   return all;
 }
 
+std::vector<double> launches(const ExecDag& dag, const CostModel& cost, std::size_t devices) {
+  DeviceTimes times(dag, cost);
+  std::vector<double> launched(devices, 0);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    visit_launches(dag, OpId{i}, times, [&](std::int32_t device, double launches, double) {
+      launched[static_cast<std::size_t>(device)] += launches;
+    });
+  }
+  return launched;
+}
+
 PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                     const SimOptions& options) {
   PreparedDag prepared;
   DeviceTimes times(dag, cost);
   prepared.successors = successors(dag, paths.cluster().devices.size());
   prepared.seconds.resize(dag.size());
-  prepared.issued = issue_dates(dag, options.launch_interval, paths.cluster().devices.size());
+  prepared.issued = issue_dates(dag, options, paths.cluster().devices.size(), times);
   if (!options.slowdowns.common_memory.empty()) prepared.traffic.resize(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};

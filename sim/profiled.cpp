@@ -58,7 +58,9 @@ bool is_machine_of(const Profile& profile, const Cluster& cluster) {
 class Profiled final : public CostModel {
  public:
   Profiled(const Cluster& cluster, std::unique_ptr<CostModel> base, const Profile& profile)
-      : cluster_(cluster), base_(std::move(base)) {
+      : cluster_(cluster),
+        base_(std::move(base)),
+        launches_operations_(profile.launch.samples > 0) {
     summary_ = fmt::format(
         "measured on {} ({}); other shapes scaled from the nearest measured one, other kernels: {}",
         profile.machine.name, profile.machine.backend, base_->summary());
@@ -85,7 +87,11 @@ class Profiled final : public CostModel {
     const std::vector<Shape> shapes = input_shapes(network, layer);
     KernelKey key = kernel_signature(what.kind, shapes, what.out, part, pass, precision);
     const auto exact = table.exact.find(key);
-    if (exact != table.exact.end()) return {exact->second, Origin::measured};
+    if (exact != table.exact.end()) {
+      const bool one = launches_operations_;
+      return {exact->second, Origin::measured,
+              one ? 1 : base_->compute(network, layer, part, pass, device, precision).launches};
+    }
     key.push_back(cluster_.devices[device.index()].model);
     const auto known = memo_.find(key);
     if (known != memo_.end()) return known->second;
@@ -106,8 +112,9 @@ class Profiled final : public CostModel {
         best = distance;
         time = sample.measured * (priced ? ratio : 1.0);
       }
-      if (best < INFINITY) cost = {time, Origin::scaled};
+      if (best < INFINITY) cost = {time, Origin::scaled, cost.launches};
     }
+    if (launches_operations_) cost.launches = 1;
     memo_.emplace(std::move(key), cost);
     return cost;
   }
@@ -214,6 +221,7 @@ class Profiled final : public CostModel {
 
   const Cluster& cluster_;
   std::unique_ptr<CostModel> base_;
+  bool launches_operations_ = false;  ///< each at once, as the profile's launch interval counts
   std::string summary_;
   std::map<Precision, std::vector<double>> spreads_;  ///< of kernels: quartile to median / median
   std::vector<ModelTable> tables_;                    ///< by model of the cluster

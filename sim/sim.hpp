@@ -94,10 +94,13 @@ struct SimOptions {
   /// a message within one of these takes what its links take (of nccl and measured).
   std::vector<std::vector<DeviceId>> shared_gpus{};
   std::vector<CollectiveTable> tables{};  ///< of measured only
-  /// The host of each device launches one operation per interval, in id order, the first one before
-  /// the step; an operation of several devices waits for the hosts of all of them. 0: all
-  /// operations are launched at the start.
+  /// The host of each device launches one kernel per interval (Cost::launches), by operations in id
+  /// order, the first one before the step; an operation of several devices waits for the hosts of
+  /// all of them. 0: all operations are launched at the start.
   Seconds launch_interval{};
+  /// Steps follow one another without a wait, so that a host that is faster than its device is
+  /// ahead of it all the time. False: hosts start each step with its first launch.
+  bool steps_follow = false;
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates
@@ -118,6 +121,10 @@ struct CollectiveRun {
 [[nodiscard]] CollectiveRun collective_run(CollectiveKind kind, std::span<const DeviceId> group,
                                            Bytes payload, const Cluster& cluster,
                                            const SimOptions& options);
+
+/// Kernels that the host of each device launches in a step, messages among them.
+[[nodiscard]] std::vector<double> launches(const ExecDag& dag, const CostModel& cost,
+                                           std::size_t devices);
 
 /// The settings given to SimGrid, one "key:value" each, for reports. They are set in one function
 /// only.

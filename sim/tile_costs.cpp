@@ -12,6 +12,7 @@
 #include "sim/attention_model.hpp"
 #include "sim/coefficients.hpp"
 #include "sim/gemm_interpolation.hpp"
+#include "sim/host_launches.hpp"
 #include "sim/least_kernels.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/operator_rates.hpp"
@@ -63,7 +64,7 @@ class TileCosts final : public NetworkCosts {
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
     const OneDevice& rates = devices_[at(device, precision)];
-    Cost cost{Seconds{}, rates.origin};
+    Cost cost{Seconds{}, rates.origin, 0};
     bool near = true;
     const Fp8Gemms* fp8 = fp8_gemms(device, precision);
     bool borrows = false;
@@ -72,7 +73,11 @@ class TileCosts final : public NetworkCosts {
         const CastWork cast = cast_work(device, precision, kernel.casts);
         cost.time += Seconds{static_cast<double>(cast.touched.value) / rates.memory_bound +
                              cast.launches * rates.memory_bound_overhead};
-      } else if (kernel.in_fp8) {
+        cost.launches += cast.launches;
+        continue;
+      }
+      cost.launches += host_launches(kernel, element_bytes(precision));
+      if (kernel.in_fp8) {
         const GemmTime gemm = time_of(fp8->gemms, kernel);
         cost.time += gemm.time;
         near &= gemm.near && fp8->own;

@@ -114,6 +114,7 @@ class Samples {
           "measured"}},
         {"--nccl-version", {"2.18"}},
         {"--collective-launch", {"70us"}},
+        {"--launch-interval", {"9us"}},
         {"--jitter", {"5%"}},
         {"--runs", {"7", "--jitter", "5%"}},
         {"--straggler", {"gpu0=2"}},

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
 
 #include "tests/sim/kernel_sketch.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::sim {
 namespace {
@@ -26,14 +30,57 @@ TEST_CASE("launch: by hand, hosts run ahead of long kernels and hold up short on
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     const Timeline timeline = run_sketch(sketch, cluster, {}, engine, Fidelity::hops, 10us);
     const auto starts = [&](OpId id) { return timeline.spans[id.index()].start.count() * 1e6; };
-    CHECK(starts(a) == doctest::Approx(0));
-    CHECK(starts(b) == doctest::Approx(10));
-    CHECK(starts(c) == doctest::Approx(35));
-    CHECK(starts(d) == doctest::Approx(0));
-    CHECK(starts(e) == doctest::Approx(30));
-    CHECK(starts(f) == doctest::Approx(20));
-    CHECK(makespan(timeline).count() == doctest::Approx(37e-6));
+    CHECK(starts(a) == 0);
+    CHECK(starts(b) == testing::approx(10));
+    CHECK(starts(c) == testing::approx(35));
+    CHECK(starts(d) == 0);
+    CHECK(starts(e) == testing::approx(30));
+    CHECK(starts(f) == testing::approx(20));
+    CHECK(makespan(timeline).count() == testing::approx(37e-6));
   }
+}
+
+TEST_CASE("launch: an operation of several kernels ends with the last that the host launches") {
+  KernelSketch sketch;
+  const OpId first = sketch.kernel(0, Activity::memory, 2us);
+  const OpId four = sketch.kernel(0, Activity::memory, 8us, {}, 4);     // launched at 10, …, 40
+  const OpId none = sketch.kernel(0, Activity::memory, 1us, {}, 0);     // within another's kernel
+  const OpId longer = sketch.kernel(0, Activity::memory, 90us, {}, 3);  // at 50, 60, 70
+  const Timeline timeline =
+      run_sketch(sketch, star({1e9}, 0us), {}, Engine::fast, Fidelity::hops, 10us);
+  const auto ends = [&](OpId id) { return timeline.spans[id.index()].end.count() * 1e6; };
+  CHECK(ends(first) == testing::approx(2));
+  CHECK(ends(four) == testing::approx(42));
+  CHECK(ends(none) == testing::approx(51));
+  CHECK(ends(longer) == testing::approx(141));
+}
+
+// The twin runs a hundred steps, kernel by kernel, on a host that never waits.
+TEST_CASE("launch: steps that follow one another take as long as the slower of host and device") {
+  CHECK(rc::check([] {
+    constexpr double interval = 10e-6;
+    KernelSketch sketch;
+    std::vector<std::pair<double, int>> operations;
+    for (int i = *rc::gen::inRange(1, 12); i > 0; --i) {
+      const int launches = *rc::gen::inRange(1, 5);
+      const Seconds time = *rc::gen::inRange(1, 30) * launches * 1us;
+      (void)sketch.kernel(0, Activity::memory, time, {}, launches);
+      operations.emplace_back(time.count(), launches);
+    }
+    double host = 0, device = 0, before = 0;
+    for (int step = 0; step < 100; ++step) {
+      before = device;
+      for (const auto& [time, launches] : operations) {
+        for (int kernel = 0; kernel < launches; ++kernel) {
+          device = std::max(device, host) + time / launches;
+          host += interval;
+        }
+      }
+    }
+    const Timeline timeline = run_sketch(sketch, star({1e9}, 0us), {}, Engine::fast, Fidelity::hops,
+                                         Seconds{interval}, true);
+    RC_ASSERT(std::abs(makespan(timeline).count() / (device - before) - 1) < 1e-9);
+  }));
 }
 
 TEST_CASE("launch: random operations start as if hosts were devices that do one delay for each") {
