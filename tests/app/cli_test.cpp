@@ -1,6 +1,7 @@
 #include "app/cli.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -44,16 +45,23 @@ TEST_CASE("cli: help and version are texts, not failures") {
 
 TEST_CASE("cli: every verb parses every option that the table gives it, by each of its names") {
   for (const Verb& verb : verbs()) {
-    for (const experiment::Option* option : options_of(verb)) {
-      for (const std::string_view name : {option->flag, option->rules.long_name}) {
-        if (name.empty()) continue;
-        CAPTURE(verb.name);
-        CAPTURE(name);
-        Words words = {std::string(verb.name)};
-        for (const Word& word : verb.words) words.emplace_back(word.name);
-        words.emplace_back(name);
-        if (!option->placeholder().empty()) words.emplace_back("value");
-        CHECK(parse_command_line(words).arguments.has(option->flag));
+    CAPTURE(verb.name);
+    for (const bool by_long_name : {false, true}) {
+      Words words = {std::string(verb.name)};
+      for (const Word& word : verb.words) words.emplace_back(word.name);
+      for (const experiment::Option* option : options_of(verb)) {
+        if (by_long_name && option->rules.long_name.empty()) continue;
+        words.emplace_back(by_long_name ? option->rules.long_name : option->flag);
+        if (!option->placeholder().empty()) words.push_back("value of " + words.back());
+      }
+      const experiment::Arguments arguments = parse_command_line(words).arguments;
+      for (const experiment::Option* option : options_of(verb)) {
+        if (by_long_name && option->rules.long_name.empty()) continue;
+        CAPTURE(option->flag);
+        CHECK(arguments.has(option->flag));
+        if (option->placeholder().empty()) continue;
+        CHECK(arguments.text(option->flag) ==
+              fmt::format("value of {}", by_long_name ? option->rules.long_name : option->flag));
       }
     }
   }
