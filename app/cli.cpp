@@ -278,6 +278,7 @@ report::Terminal terminal_of(const experiment::Arguments& arguments, std::FILE* 
   terminal.color = use_color(arguments, is_terminal);
   winsize size{};
   const char* const columns = std::getenv("COLUMNS");
+  terminal.wraps = is_terminal;
   if (is_terminal && ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     terminal.columns = size.ws_col;
   } else if (columns != nullptr) {

@@ -96,8 +96,10 @@ std::string equal_plans(const std::vector<experiment::RunResult>& results) {
 std::string launch_line(const std::vector<experiment::RunResult>& results) {
   std::vector<std::pair<std::string, std::string>> groups;  // trainers, strategies
   for (R result : results) {
-    if (!result.trainers || result.trainers->empty()) continue;
-    const std::string trainers = join(*result.trainers);
+    if (!result.trainers || !result.fits()) continue;
+    const bool winner = &result == &results.front();
+    if (result.trainers->empty() && !winner) continue;
+    const std::string trainers = result.trainers->empty() ? "none" : join(*result.trainers);
     const auto same = std::find_if(groups.begin(), groups.end(),
                                    [&](const auto& group) { return group.first == trainers; });
     if (same == groups.end()) {
@@ -110,7 +112,9 @@ std::string launch_line(const std::vector<experiment::RunResult>& results) {
   for (const auto& [trainers, strategies] : groups) {
     texts.push_back(fmt::format("{} for {}", trainers, strategies));
   }
-  return texts.empty() ? "" : "launch files (plan --launch): " + join(texts, "; ");
+  const bool any = std::any_of(groups.begin(), groups.end(),
+                               [](const auto& group) { return group.first != "none"; });
+  return !any ? "" : "launch files (plan --launch): " + join(texts, "; ");
 }
 
 void mark_rows(Table& table, const std::vector<experiment::RunResult>& results) {
@@ -164,9 +168,12 @@ Document report_comparison(const experiment::Experiment& experiment,
     if (!result.error.empty()) note(result.strategy + ": no plan: " + result.error);
   }
   for (const std::string& line : experiment.request.notes) note(line);
-  for (std::string& line : source_lines(experiment, results)) note(std::move(line));
+  for (std::string& line : short_source_lines(experiment, results)) note(std::move(line));
   note(engine_note(experiment.request.sim, results));
-  if (results.size() > 1) note("why a plan takes what it takes: parsim explain --strategy NAME");
+  if (results.size() > 1)
+    note(
+        "why a plan takes what it takes, and how far that may be off: parsim explain --strategy "
+        "NAME");
   document.warnings = warnings_of(experiment, results);
   document.json = comparison_json(experiment, results, best, scaling, advice);
   return document;

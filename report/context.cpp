@@ -88,15 +88,17 @@ std::string same_stages(const experiment::RunResult& best, const experiment::Run
                                                          : fmt::format(" with ZeRO {}", zero));
 }
 
+namespace {
+
 std::vector<std::string> source_lines(const experiment::Experiment& experiment,
-                                      const std::vector<experiment::RunResult>& results) {
+                                      const std::vector<experiment::RunResult>& results, bool all) {
   std::vector<std::string> lines;
   const auto made =
       std::find_if(results.begin(), results.end(),
                    [](const experiment::RunResult& result) { return result.error.empty(); });
   if (made != results.end()) {
     lines.push_back("kernel times: " + kernel_times(*made));
-    if (!made->cost_accuracy.empty()) {
+    if (all && !made->cost_accuracy.empty()) {
       lines.push_back("expected kernel error: " + made->cost_accuracy);
     }
   }
@@ -113,6 +115,18 @@ std::vector<std::string> source_lines(const experiment::Experiment& experiment,
   const std::string communication = experiment::communication_line(experiment, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> source_lines(const experiment::Experiment& experiment,
+                                      const std::vector<experiment::RunResult>& results) {
+  return source_lines(experiment, results, true);
+}
+
+std::vector<std::string> short_source_lines(const experiment::Experiment& experiment,
+                                            const std::vector<experiment::RunResult>& results) {
+  return source_lines(experiment, results, false);
 }
 
 std::string advice_for(const experiment::Experiment& experiment,

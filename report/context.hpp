@@ -18,8 +18,11 @@ namespace parsim::report {
 /// ZeRO)"; "" for any other pair.
 [[nodiscard]] std::string same_stages(const experiment::RunResult& best,
                                       const experiment::RunResult& next);
-/// Where the times of kernels and of communication come from.
+/// Where the times of kernels and of communication come from, and how far kernels are off.
 [[nodiscard]] std::vector<std::string> source_lines(
+    const experiment::Experiment& experiment, const std::vector<experiment::RunResult>& results);
+/// The same in two lines, and one for a calibration.
+[[nodiscard]] std::vector<std::string> short_source_lines(
     const experiment::Experiment& experiment, const std::vector<experiment::RunResult>& results);
 /// What plans would fit in memory if none of these does, else "".
 [[nodiscard]] std::string advice_for(const experiment::Experiment& experiment,

@@ -67,6 +67,7 @@ struct Document {
 struct Terminal {
   bool color = false;
   std::size_t columns = 80;  ///< 0: as many as it takes
+  bool wraps = false;        ///< lines of text, at spaces; tables lose columns instead
 };
 
 struct Format {

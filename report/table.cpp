@@ -88,20 +88,41 @@ void append_table(std::string& out, const Table& table, const Terminal& terminal
   }
 }
 
+/// A line of text; what does not fit goes on below, four columns further in than the line begins.
+void append_line(std::string& out, const std::string& text, const Terminal& terminal) {
+  std::string rest = printable(text);
+  const std::size_t begin = rest.find_first_not_of(' ');
+  const std::string indent((begin == std::string::npos ? 0 : begin) + 4, ' ');
+  while (terminal.wraps && terminal.columns > 2 * indent.size() && width(rest) > terminal.columns) {
+    // The last space before the edge, or the first one after it.
+    std::size_t at = std::string::npos;
+    for (std::size_t i = rest.find(' ', indent.size()); i != std::string::npos;
+         i = rest.find(' ', i + 1)) {
+      if (at != std::string::npos && width(std::string_view(rest).substr(0, i)) > terminal.columns)
+        break;
+      at = i;
+    }
+    if (at == std::string::npos) break;
+    out += rest.substr(0, at) + "\n";
+    rest = indent + rest.substr(at + 1);
+  }
+  out += rest + "\n";
+}
+
 }  // namespace
 
 std::string render_table(const Document& document, const Terminal& terminal) {
   if (!document.plain.empty()) return document.plain;
   std::string out;
-  for (const std::string& line : document.answer) out += printable(line) + "\n";
+  for (const std::string& line : document.answer) append_line(out, line, terminal);
   if (!document.answer.empty()) out += "\n";
-  for (const std::string& line : document.head) out += printable(line) + "\n";
+  for (const std::string& line : document.head) append_line(out, line, terminal);
   for (const Table& table : document.tables) {
     if (!out.empty()) out += "\n";
     append_table(out, table_for(Audience::people, table), terminal);
   }
   if (!document.notes.empty() && !out.empty()) out += "\n";
-  for (const std::string& line : document.notes) out += printable(line) + "\n";
+  for (const std::string& line : document.notes) append_line(out, line, terminal);
   return out;
 }
 

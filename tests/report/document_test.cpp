@@ -159,5 +159,20 @@ TEST_CASE("document: control characters never reach a terminal") {
   CHECK(printable("µ ≥") == "µ ≥");
 }
 
+TEST_CASE("document: on a terminal lines go on below, at spaces and indented") {
+  Document document;
+  document.notes = {"a note that is longer than the terminal is wide",
+                    "  an indented one of more words than fit",
+                    "a-word-that-is-longer-than-the-terminal and more", "short", ""};
+  CHECK(render_table(document, {.columns = 20}) ==
+        "a note that is longer than the terminal is wide\n"
+        "  an indented one of more words than fit\n"
+        "a-word-that-is-longer-than-the-terminal and more\nshort\n\n");
+  CHECK(render_table(document, {.columns = 20, .wraps = true}) ==
+        "a note that is\n    longer than the\n    terminal is wide\n"
+        "  an indented one of\n      more words\n      than fit\n"
+        "a-word-that-is-longer-than-the-terminal\n    and more\nshort\n\n");
+}
+
 }  // namespace
 }  // namespace parsim::report
