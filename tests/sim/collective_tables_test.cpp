@@ -386,8 +386,8 @@ TEST_CASE("collective tables: what parts of one GPU exchange is no library's, on
   const auto cost = make_tile_costs(cluster, parts);
   const std::vector<Seconds> times{Seconds{1}, Seconds{2}, Seconds{3}, Seconds{4}};
   const CommunicationSources sources = communication_sources(dag, times, cluster, *cost, parts);
-  CHECK(sources.links == doctest::Approx(0.3));
-  CHECK(sources.library == doctest::Approx(0.7));
+  CHECK(sources.links == testing::approx(0.3));
+  CHECK(sources.library == testing::approx(0.7));
 }
 
 }  // namespace
