@@ -12,6 +12,7 @@
 #include "strategies/plan_support.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
+#include "tests/support/long_tests.hpp"
 #include "tests/support/random_replicas.hpp"
 #include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"
@@ -77,17 +78,18 @@ void compare(const World& world, std::uint64_t seed, std::size_t count, Compared
 TEST_CASE("estimate: one of several equal replicas costs what all of them do, on random plans") {
   Compared compared;
   std::uint64_t seed = 1;
+  const std::size_t more = long_tests() ? 4 : 1;
   for (const std::string& cluster : clusters_with_replicas()) {
     for (const Network& network : tiny_networks()) {
       const World world(network, topologies::load_cluster(cluster, "test"));
-      compare(world, seed++, 8, compared);
+      compare(world, seed++, 2 * more, compared);
     }
     const World world("gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128", cluster);
-    compare(world, seed++, 40, compared);
+    compare(world, seed++, 10 * more, compared);
   }
-  CHECK(compared.plans > 500);
-  CHECK(compared.folded > 200);
-  CHECK(compared.sharded > 100);
+  CHECK(compared.plans > 125 * more);
+  CHECK(compared.folded > 50 * more);
+  CHECK(compared.sharded > 25 * more);
 }
 
 TEST_CASE("estimate: replicas of unequal devices, shares or links are no units") {

@@ -16,6 +16,7 @@
 #include "strategies/tensor/arrangement.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
+#include "tests/support/long_tests.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -63,16 +64,16 @@ std::size_t compare_with_list_schedules(std::uint64_t seeds, RandomPlan random) 
 }
 
 TEST_CASE("estimate: equals the list schedule of the lowered plan on random plans") {
-  const std::size_t compared =
-      compare_with_list_schedules(60, [](const Network& network, std::uint64_t seed) {
+  const std::size_t compared = compare_with_list_schedules(
+      long_tests() ? 60 : 18, [](const Network& network, std::uint64_t seed) {
         return random_plan(network, 4, batch, seed);
       });
   CHECK(compared > 100);
 }
 
 TEST_CASE("estimate: equals the list schedule of replicas that split states in groups") {
-  const std::size_t compared =
-      compare_with_list_schedules(30, [](const Network& network, std::uint64_t seed) {
+  const std::size_t compared = compare_with_list_schedules(
+      long_tests() ? 30 : 12, [](const Network& network, std::uint64_t seed) {
         return random_replicated_plan(network, 4, batch, seed);
       });
   CHECK(compared > 100);
