@@ -1,6 +1,7 @@
 // The CUDA engine on emulated GPUs: what it puts on streams, in which order, and what comes out.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <set>
 #include <string>
 
@@ -15,6 +16,7 @@
 #include "tests/hw/executors.hpp"
 #include "tests/hw/runnable.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/long_tests.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"
@@ -149,7 +151,9 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
                test_device("slower", "2 TFLOP/s")},
               "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
-  unsigned seed = 0;
+  constexpr std::array precisions{Precision::fp32, Precision::tf32, Precision::bf16,
+                                  Precision::fp16};
+  unsigned seed = 0, pairs = 0;
   for (const Network& network :
        {tiny_network("residual"), tiny_network("volume"), tiny_network("tokens"),
         tiny_network("attention"), tiny_llama(true)}) {
@@ -159,15 +163,19 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
       input.batch = 8;
       input.budget = 20;
       ExecDag dag = lowering::lower(network, cluster, plan_on_all_devices(strategy, input));
-      const Precision half = seed / 6 % 2 == 0 ? Precision::bf16 : Precision::fp16;
-      for (const Precision precision : {Precision::fp32, Precision::tf32, half}) {
-        const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
-        dag.precision = precision;
-        dag.reduce_precision = storage_of(precision);
+      // One of the precisions for each plan in turn, on parts of a GPU or on GPUs; else all of
+      // them.
+      const unsigned pair = pairs++;
+      for (unsigned i = 0; i < precisions.size(); ++i) {
+        if (!long_tests() && i != pair % precisions.size()) continue;
+        const bool parts = (pair / precisions.size() + i) % 2 == 0;
+        const Emulated machine({.gpus = parts ? 1 : 3, .seed = seed++});
+        dag.precision = precisions[i];
+        dag.reduce_precision = storage_of(precisions[i]);
         CAPTURE(network.name);
         CAPTURE(strategy.name);
-        CAPTURE(static_cast<int>(precision));
-        hw::CudaExecutor gpus(seed++ % 2 == 0 ? std::vector{32, 24, 16} : std::vector<int>{});
+        CAPTURE(to_text(precisions[i]));
+        hw::CudaExecutor gpus(parts ? std::vector{32, 24, 16} : std::vector<int>{});
         CHECK(gpus.check(dag) == "");
       }
     }
