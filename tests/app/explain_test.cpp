@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/verbs.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::app {
 
@@ -41,6 +42,26 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   for (const auto& layer : json["layers"]) {
     CHECK((layer["alternative"].is_null() || layer["alternative_step_s"].get<double>() > 0));
   }
+}
+
+TEST_CASE("explain: a host that is slow to launch takes its time for every kernel") {
+  experiment::Arguments arguments;
+  arguments.verb = "explain";
+  arguments.values = {{"--network", {"lenet5"}},
+                      {"--cluster", {"star:1,device=p100-sxm2,rate=5GB/s,latency=1us"}},
+                      {"--strategy", {"data"}},
+                      {"--quiet", {""}}};
+  const auto alone = nlohmann::json::parse(run_explain(arguments).document.json);
+  const double kernels = alone["launches"]["kernels"].get<double>();
+  CHECK(alone["launches"]["device"] == "gpu0");
+  CHECK(kernels > 30);
+  arguments.values["--launch-interval"] = {"1ms"};
+  const auto slow = nlohmann::json::parse(run_explain(arguments).document.json);
+  CHECK(slow["step_time_s"] == testing::approx(kernels * 1e-3));
+  // A host that is faster than the device on the whole never keeps it waiting.
+  arguments.values["--launch-interval"] = {"1ns"};
+  const auto fast = nlohmann::json::parse(run_explain(arguments).document.json);
+  CHECK(fast["step_time_s"] == testing::approx(alone["step_time_s"].get<double>()));
 }
 
 TEST_CASE("explain: --top leaves the layers with the most work, in their order") {
