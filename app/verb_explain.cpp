@@ -360,8 +360,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   if (launches.kernels > 0) {
     document.notes.push_back(fmt::format(
         "the host of {} launches {:.0f} kernels a step: if it takes longer than {:.3g} us for "
-        "each, "
-        "the step waits for it (--launch-interval)",
+        "each, the step waits for it (--launch-interval)",
         launches.device, launches.kernels, run.result.step_time.count() * 1e6 / launches.kernels));
   }
   const bool gathers = std::any_of(planned.plan.layers.begin(), planned.plan.layers.end(),
