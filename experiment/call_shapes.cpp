@@ -65,13 +65,14 @@ MadeShape product(const OpCall& call) {
   const TensorDims batch(b.begin(), b.end() - 2);
   return CallShape{"batched matmul", {volume(batch), a[a.size() - 2], k, n}};
 }
-/// input, weight, bias, stride, …
+/// input, weight, bias, stride, … Strides are missing where no values were recorded.
 MadeShape convolution(const OpCall& call) {
   const TensorDims &in = call.tensor(0), &weights = call.tensor(1);
   if (in.size() < 3 || weights.size() != in.size()) return std::nullopt;
   CallShape made{"conv", in};
   made.extents.push_back(weights[0]);
   made.extents.insert(made.extents.end(), weights.begin() + 2, weights.end());
+  if (call.shapes.values.empty()) return made;
   const std::optional<TensorDims> strides = call.numbers(3, in.size() - 2);
   if (!strides) return std::nullopt;
   made.extents.insert(made.extents.end(), strides->begin(), strides->end());
@@ -176,6 +177,18 @@ Region input_of(const Network& network, LayerId layer, const Part& part, std::si
   return input_region(network[layer].kind, inputs, network[layer].out, input, part);
 }
 
+/// The tensor that an operator gets for a window's part: all of an axis whose outputs are all
+/// computed, also what a stride leaves out at its end.
+Region windowed_input_of(const Network& network, LayerId layer, const Part& part) {
+  Region in = input_of(network, layer, part, 0);
+  const Shape full = input_shapes(network, layer)[0];
+  const Shape& out = network[layer].out;
+  for (std::size_t a = 2; a < std::min(in.rank(), part.out.rank()); ++a) {
+    if (part.out[a].size() == out.axes[a - 1].extent) in[a] = {0, full.axes[a - 1].extent};
+  }
+  return in;
+}
+
 CallShape shape_of_conv(const Conv& conv, const Region& in, const Part& part) {
   CallShape made{"conv", {}};
   for (std::size_t a = 0; a < in.rank(); ++a) made.extents.push_back(in[a].size());
@@ -207,6 +220,18 @@ std::optional<CallShape> shape_of_call(std::string_view op, const OpShapes& shap
   return std::nullopt;
 }
 
+std::optional<CallShape> shape_of_module(std::string_view name, const OpShapes& first) {
+  // Hugging Face writes these as several operators of the same elements.
+  constexpr std::pair<std::string_view, std::string_view> known[] = {
+      {"RMSNorm", "layer norm"}, {"LayerNorm", "layer norm"}, {"GELU", "gelu"}};
+  const TensorDims& in = OpCall{first}.tensor(0);
+  if (in.empty()) return std::nullopt;
+  for (const auto& [part_of_name, what] : known) {
+    if (name.find(part_of_name) != name.npos) return CallShape{std::string(what), {volume(in)}};
+  }
+  return std::nullopt;
+}
+
 std::optional<CallShape> shape_of_part(const Network& network, LayerId id, const Part& part) {
   const Layer& layer = network[id];
   const LayerKind& kind = layer.kind;
@@ -223,7 +248,7 @@ std::optional<CallShape> shape_of_part(const Network& network, LayerId id, const
     return CallShape{"batched matmul", {made / (m * n), m, in[in.rank() - 1].size(), n}};
   }
   if (const auto* conv = kind.as<Conv>()) {
-    return shape_of_conv(*conv, input_of(network, id, part, 0), part);
+    return shape_of_conv(*conv, windowed_input_of(network, id, part), part);
   }
   if (const auto* attention = kind.as<Attention>()) {
     const Region queries = input_of(network, id, part, 0), keys = input_of(network, id, part, 1);
@@ -248,7 +273,7 @@ std::optional<CallShape> shape_of_part(const Network& network, LayerId id, const
   if (const auto* combine = kind.as<Combine>()) return CallShape{combine->function, {made}};
   if (const auto* pool = kind.as<Pool>()) {
     return CallShape{pool->kind == PoolKind::max ? "max pooling" : "average pooling",
-                     {input_of(network, id, part, 0).volume()}};
+                     {windowed_input_of(network, id, part).volume()}};
   }
   if (kind.as<Loss>() != nullptr) {
     return CallShape{"loss", {input_of(network, id, part, 0).volume()}};

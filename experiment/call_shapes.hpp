@@ -19,7 +19,8 @@ namespace parsim::experiment {
 ///
 ///     matmul          m, k, n                    of a dense layer: rows are samples x tokens
 ///     batched matmul  batch, m, k, n             of two activations
-///     conv            samples, channels, spatial…, filters, kernel…, stride…
+///     conv            samples, channels, spatial…, filters, kernel…, stride…; of traces of
+///                     PyTorch 1, which do not record strides, without these
 ///     attention       samples, heads, queries, keys, width of a head
 ///     embedding       rows of the table, width, look-ups
 ///     pooling         elements of the input
@@ -36,6 +37,10 @@ struct CallShape {
 /// The layer that a forward operator is, "aten::linear", by its recorded shapes; nothing for other
 /// operators, and where the shapes do not say it.
 [[nodiscard]] std::optional<CallShape> shape_of_call(std::string_view op, const OpShapes& shapes);
+/// The layer that a module of Python is as a whole, "LlamaRMSNorm_4", by the shapes of the first
+/// operator in it; nothing for most modules, whose operators are the layers.
+[[nodiscard]] std::optional<CallShape> shape_of_module(std::string_view name,
+                                                       const OpShapes& first);
 /// The same of a part of a layer; nothing for kinds that have no operator of their own.
 [[nodiscard]] std::optional<CallShape> shape_of_part(const Network& network, LayerId layer,
                                                      const Part& part);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -71,6 +72,7 @@ class ByteSource {
   void next() { ++at_; }
   void event_ends() { event_began_ = taken_ + at_; }
   [[nodiscard]] bool at_end() { return !fill(); }
+  [[nodiscard]] bool is_empty() const { return taken_ + filled_ == 0; }
   [[nodiscard]] bool is_cut_off() const { return cut_off_; }
 
  private:
@@ -108,7 +110,7 @@ struct ByteIterator {
   }
 };
 
-/// Categories of today, and those of PyTorch 1.9 to 1.12.
+/// Categories of today, and those of PyTorch 1.8 to 1.12.
 std::optional<EventKind> kind_of(std::string_view category) {
   constexpr std::array<std::pair<std::string_view, EventKind>, 15> known{{
       {"cpu_op", EventKind::op},
@@ -147,7 +149,16 @@ class TraceBuilder {
     constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     return number(static_cast<std::int64_t>(std::min(value, most)), static_cast<double>(value));
   }
-  bool number_float(double value, const std::string&) { return number(-1, value); }
+  bool number_float(double value, const std::string& text) {
+    if (in_event(1) && keys_[depth_] == "ts") {
+      // Microseconds since 1970 with three decimals are more than a double holds.
+      long double exact = value;
+      std::from_chars(text.data(), text.data() + text.size(), exact);
+      start_ = exact;
+      return true;
+    }
+    return number(-1, value);
+  }
   bool binary(const std::vector<std::uint8_t>&) { return false; }  // not in JSON text
 
   bool string(const std::string& value) {
@@ -156,6 +167,8 @@ class TraceBuilder {
       if (keys_[depth_] == "cat") category_ = value;
       if (keys_[depth_] == "name") name_ = value;
       if (keys_[depth_] == "tid") now_.thread = hash_of_thread(value);
+    } else if (is_of_device("name")) {
+      trace_.products[device_] = value;
     } else if (in_list("Input type")) {
       shapes_.types.push_back(value);
     } else if (in_list("Concrete Inputs")) {
@@ -174,6 +187,7 @@ class TraceBuilder {
   bool start_array(std::size_t) {
     if (depth_ == 0 || (depth_ == 1 && events_ == 0 && keys_[1] == "traceEvents")) {
       events_ = depth_ + 1;  // the depth inside the array
+      has_events_ = true;
     }
     if (in_list("Input Dims")) shapes_.dims.emplace_back();
     if (in_list("Input type")) shapes_.types.emplace_back();
@@ -197,6 +211,9 @@ class TraceBuilder {
     const bool number = error.id == 406;  // out_of_range.406: beyond a double
     const bool ended = has("end of input") || has("missing closing quote") ||
                        (has("invalid ") && !number && source_.at_end());
+    if (ended && source_.is_empty() && !source_.is_cut_off()) {
+      throw InputError(path_, "the file is empty", accepted_trace);
+    }
     if (ended || source_.is_cut_off()) {
       throw InputError(path_, fmt::format("the file ends in the middle, after {} events", seen_),
                        "accepted: a whole trace, after export_chrome_trace() has returned");
@@ -208,6 +225,7 @@ class TraceBuilder {
   }
 
   [[nodiscard]] std::size_t seen() const { return seen_; }
+  [[nodiscard]] bool has_events() const { return has_events_; }
 
  private:
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -229,6 +247,10 @@ class TraceBuilder {
     const std::string& key = keys_[events_ + 2];
     return key == name || (name == "Input Dims" && key == "Input dims");
   }
+  /// Whether a value is a member of an entry of deviceProperties.
+  [[nodiscard]] bool is_of_device(std::string_view name) const {
+    return depth_ == 3 && keys_[1] == "deviceProperties" && keys_[3] == name;
+  }
   static std::int64_t hash_of_thread(std::string_view text) {
     return static_cast<std::int64_t>(std::hash<std::string_view>{}(text) >> 1U);
   }
@@ -236,16 +258,17 @@ class TraceBuilder {
   bool number(std::int64_t whole, double value) {
     if (in_event(1)) {
       const std::string& key = keys_[depth_];
-      if (key == "ts") now_.start = value;
+      if (key == "ts") start_ = value;
       if (key == "dur") duration_ = value;
       if (key == "tid") now_.thread = whole;
+      if (key == "pid") process_ = whole;
     } else if (in_event(2)) {
       const std::string& key = keys_[depth_];
       if (key == "External id" || key == "external id") now_.external = whole;
       if (key == "correlation") now_.correlation = whole;
       if (key == "Sequence number") now_.sequence = whole;
       if (key == "stream") stream_ = whole;
-      if (key == "device") device_ = whole;
+      if (key == "device" || key == "inDevice") device_ = whole;  // the second of peers' copies
     } else if (in_list("Input Dims")) {
       shapes_.dims.emplace_back();  // no list of extents: an argument without
     } else if (events_ > 0 && events_ != none && depth_ == events_ + 4 && !shapes_.dims.empty() &&
@@ -253,6 +276,8 @@ class TraceBuilder {
       shapes_.dims.back().push_back(whole);
     } else if (depth_ == 2 && keys_[1] == "distributedInfo" && keys_[2] == "rank") {
       trace_.rank = whole;
+    } else if (is_of_device("id")) {
+      device_ = whole;
     }
     return true;
   }
@@ -263,8 +288,8 @@ class TraceBuilder {
     category_.clear();
     name_.clear();
     shapes_ = {};
-    duration_ = 0;
-    stream_ = device_ = -1;
+    start_ = duration_ = 0;
+    stream_ = device_ = process_ = -1;
     for (std::size_t level = events_ + 1; level < std::min(events_ + 4, keys_.size()); ++level) {
       keys_[level].clear();
     }
@@ -272,14 +297,19 @@ class TraceBuilder {
   void end_event() {
     ++seen_;
     source_.event_ends();
-    const std::optional<EventKind> kind = kind_of(category_);
+    std::optional<EventKind> kind = kind_of(category_);
     if (phase_ != "X" || !kind) return;
+    // Up to PyTorch 1.9 annotations are written as operators.
+    if (kind == EventKind::op &&
+        (name_.starts_with(profiler_step_prefix) || name_.starts_with(optimizer_step_prefix))) {
+      kind = EventKind::annotation;
+    }
     if (*kind == EventKind::launch && now_.correlation < 0) return;
     if (*kind == EventKind::module && !name_.starts_with(module_prefix)) return;
-    const auto known = [](double time) { return std::abs(time) <= latest_time; };
-    if (!known(now_.start) || !known(duration_) || duration_ < 0) {
+    const auto known = [](long double time) { return std::abs(time) <= latest_time; };
+    if (!known(start_) || !known(duration_) || duration_ < 0) {
       throw InputError(fmt::format("{}:/traceEvents/{}", path_, seen_ - 1),
-                       fmt::format("ts {} and dur {}", now_.start, duration_),
+                       fmt::format("ts {} and dur {}", static_cast<double>(start_), duration_),
                        "accepted: microseconds, dur 0 or more");
     }
     if (trace_.events.size() == most_events) {
@@ -287,13 +317,15 @@ class TraceBuilder {
                        "accepted: a shorter schedule, for instance schedule(wait=1, warmup=1, "
                        "active=3)");
     }
+    if (trace_.events.empty()) zero_ = start_;
     now_.kind = *kind;
+    now_.start = static_cast<double>(start_ - zero_);
     now_.end = now_.start + duration_;
     now_.name = index_of(name_);
     if (*kind == EventKind::op) now_.shapes = index_of(shapes_);
     if (*kind == EventKind::kernel || *kind == EventKind::copy) {
       if (stream_ >= 0) now_.thread = stream_;
-      add_gpu(device_);
+      add_gpu(device_ >= 0 ? device_ : process_);  // a GPU's events have its number for a process
     }
     trace_.events.push_back(now_);
   }
@@ -331,8 +363,10 @@ class TraceBuilder {
   TraceEvent now_{};
   OpShapes shapes_{};
   std::string phase_, category_, name_;
+  long double start_ = 0, zero_ = 0;  ///< of the event, and of the first that is kept
   double duration_ = 0;
-  std::int64_t stream_ = -1, device_ = -1;
+  std::int64_t stream_ = -1, device_ = -1, process_ = -1;
+  bool has_events_ = false;
   std::unordered_map<std::string, std::uint32_t> names_;
   std::map<ShapesKey, std::uint32_t> known_shapes_;
 };
@@ -344,6 +378,9 @@ KinetoTrace read_kineto_trace(const std::string& path) {
   ByteSource source(path);
   TraceBuilder builder(trace, source, path);
   nlohmann::json::sax_parse(ByteIterator{&source}, ByteIterator{}, &builder);
+  if (!builder.has_events()) {
+    throw InputError(path, "JSON without the list traceEvents", accepted_trace);
+  }
   if (trace.gpus.empty()) {
     throw InputError(path, fmt::format("no kernel of a GPU among its {} events", builder.seen()),
                      "accepted: a trace with activities=[ProfilerActivity.CPU, "

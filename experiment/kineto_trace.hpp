@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,10 @@ namespace parsim::experiment {
 /// How names of TraceEvent::Kind::module begin (PyTorch's torch/csrc/profiler/collection.cpp,
 /// toString); the class and its number follow: "nn.Module: Linear_3".
 inline constexpr std::string_view module_prefix = "nn.Module: ";
+
+/// How annotations begin that mark steps (torch/profiler/profiler.py, torch/optim/optimizer.py).
+inline constexpr std::string_view profiler_step_prefix = "ProfilerStep#",
+                                  optimizer_step_prefix = "Optimizer.step#";
 
 /// An event with a beginning and an end.
 struct TraceEvent {
@@ -25,11 +30,13 @@ struct TraceEvent {
   };
 
   Kind kind = Kind::op;
-  std::uint32_t name = 0;         ///< of KinetoTrace::names
-  std::uint32_t shapes = 0;       ///< of KinetoTrace::shapes; 0: not recorded
-  double start = 0, end = 0;      ///< microseconds of the trace's clock
-  std::int64_t thread = -1;       ///< of the host; of work on the GPU the stream
-  std::int64_t external = -1;     ///< "External id", which work on the GPU shares with its operator
+  std::uint32_t name = 0;     ///< of KinetoTrace::names
+  std::uint32_t shapes = 0;   ///< of KinetoTrace::shapes; 0: not recorded
+  double start = 0, end = 0;  ///< microseconds from the first of KinetoTrace::events
+  std::int64_t thread = -1;   ///< of the host; of work on the GPU the stream
+  /// "External id", which work on the GPU shares with its operator; in traces of PyTorch 1.12 to
+  /// 2.2, and up to 2.5 where no operator starts the work, it repeats `correlation` instead.
+  std::int64_t external = -1;
   std::int64_t correlation = -1;  ///< which a launch shares with what it starts
   std::int64_t sequence = -1;     ///< "Sequence number": forward and backward share it
 };
@@ -46,8 +53,9 @@ struct KinetoTrace {
   std::vector<std::string> names;
   std::vector<OpShapes> shapes{{}};  ///< the first stands for "not recorded"
   std::vector<TraceEvent> events;
-  std::vector<std::int64_t> gpus;    ///< CUDA's numbers of those that worked, ascending
-  std::optional<std::int64_t> rank;  ///< of the process in its job
+  std::vector<std::int64_t> gpus;                ///< CUDA's numbers of those that worked, ascending
+  std::optional<std::int64_t> rank;              ///< of the process in its job
+  std::map<std::int64_t, std::string> products;  ///< names of GPUs: "NVIDIA H100 80GB HBM3"
 
   [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
     return names[event.name];

@@ -149,15 +149,33 @@ std::map<CallShape, std::vector<CallShape>> fused_products(const ExecDag& dag, D
   return fused;
 }
 
+/// Convolutions of the plan by their shape without strides; those that it does not tell apart are
+/// left out.
+std::map<CallShape, CallShape> without_strides(const std::map<CallKey, PlannedShape>& planned) {
+  std::map<CallShape, CallShape> known;
+  std::set<CallShape> twice;
+  for (const auto& [key, shape] : planned) {
+    if (key.first.what != "conv" || !key.second) continue;
+    CallShape less = key.first;
+    less.extents.resize(less.extents.size() - (less.extents.size() - 3) / 3);
+    if (!known.try_emplace(less, key.first).second) twice.insert(less);
+  }
+  for (const CallShape& shape : twice) known.erase(shape);
+  return known;
+}
+
 /// The calls with fused products divided by their outputs, but those of shapes that the plan has.
 std::vector<LayerCall> divided_calls(const TraceSteps& trace, const ExecDag& dag, DeviceId device,
                                      const std::map<CallKey, PlannedShape>& planned) {
   const auto fused = fused_products(dag, device);
+  const auto convolutions = without_strides(planned);
   std::vector<LayerCall> calls;
   for (const LayerCall& call : trace.calls) {
     const auto parts = fused.find(call.shape);
     if (parts == fused.end() || planned.contains({call.shape, true})) {
+      const auto convolution = convolutions.find(call.shape);
       calls.push_back(call);
+      if (convolution != convolutions.end()) calls.back().shape = convolution->second;
       continue;
     }
     for (const CallShape& part : parts->second) {
@@ -331,9 +349,9 @@ MeasuredStep compare_with_trace(const Experiment& experiment, const Run& run,
         "torch.profiler.profile()");
   }
   if (unknown > 0) {
-    step.notes.push_back(
-        fmt::format("{} are not in the profile: the trace does not tell their time",
-                    counted(static_cast<std::int64_t>(unknown), "kernel")));
+    step.notes.push_back(fmt::format("{} {} not in the profile: the trace does not tell how long",
+                                     counted(static_cast<std::int64_t>(unknown), "kernel"),
+                                     unknown == 1 ? "is" : "are"));
   }
   if (trace.annotated == 0) {
     step.notes.emplace_back(

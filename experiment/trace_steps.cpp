@@ -14,6 +14,15 @@ namespace {
 constexpr std::size_t no_event = std::numeric_limits<std::size_t>::max();
 constexpr std::string_view backward_prefix = "autograd::engine::evaluate_function: ";
 
+/// Whether a node of the autograd graph runs: the engine's call, or the node's own operator in it,
+/// "AddmmBackward0". Up to PyTorch 1.11 only the latter has the sequence number.
+bool is_backward_node(const TraceEvent& event, std::string_view name) {
+  if (event.kind != TraceEvent::Kind::op) return false;
+  if (name.starts_with(backward_prefix)) return true;
+  const std::size_t last = name.find_last_not_of("0123456789");
+  return last != name.npos && name.substr(0, last + 1).ends_with("Backward");
+}
+
 /// What is known of the events of the host, by position in KinetoTrace::events.
 class HostEvents {
  public:
@@ -25,7 +34,12 @@ class HostEvents {
       if (event.kind == TraceEvent::Kind::launch) launches_[event.correlation] = e;
       if (event.kind != TraceEvent::Kind::op) continue;
       if (event.external >= 0) by_external_.try_emplace(event.external, e);
-      if (event.sequence >= 0 && !is_of_backward(e)) by_sequence_[event.sequence].push_back(e);
+      if (event.sequence < 0) continue;
+      if (!is_of_backward(e)) {
+        by_sequence_[event.sequence].push_back(e);
+      } else if (is_backward(e) && parent_[e] != no_event) {
+        of_node_.try_emplace(parent_[e], event.sequence);
+      }
     }
     for (auto& [sequence, ops] : by_sequence_) {
       std::sort(ops.begin(), ops.end(), [&](std::size_t a, std::size_t b) {
@@ -38,16 +52,38 @@ class HostEvents {
     return trace_.name_of(trace_.events[event]);
   }
   [[nodiscard]] std::size_t parent(std::size_t event) const { return parent_[event]; }
+  [[nodiscard]] bool is_backward(std::size_t event) const {
+    return is_backward_node(trace_.events[event], name(event));
+  }
+
+  /// Whether the engine itself adds up gradients of a tensor that several layers read.
+  [[nodiscard]] bool is_accumulation(std::size_t op) const {
+    const std::string& what = name(op);
+    return (what == "aten::add" || what == "aten::add_") && parent_[op] != no_event &&
+           name(parent_[op]).starts_with(backward_prefix);
+  }
+  /// The layer that an operator with shapes, or a module, is.
+  [[nodiscard]] std::optional<CallShape> layer_of(std::size_t event) const {
+    const TraceEvent& what = trace_.events[event];
+    if (what.kind == TraceEvent::Kind::op && what.shapes != 0) {
+      return shape_of_call(name(event), trace_.shapes[what.shapes]);
+    }
+    const auto first = first_op_.find(event);
+    if (what.kind != TraceEvent::Kind::module || first == first_op_.end()) return std::nullopt;
+    return shape_of_module(name(event), trace_.shapes[trace_.events[first->second].shapes]);
+  }
 
   /// The call of the runtime that starts work on the GPU, or nothing.
   [[nodiscard]] std::size_t launch_of(const TraceEvent& work) const {
     const auto found = launches_.find(work.correlation);
     return work.correlation < 0 || found == launches_.end() ? no_event : found->second;
   }
-  /// The innermost operator that starts it, or nothing.
+  /// The innermost operator that starts it, or nothing. An id that repeats the correlation is
+  /// CUDA's, and an operator that has the same one has nothing to do with it.
   [[nodiscard]] std::size_t op_of(const TraceEvent& work) const {
     const auto found = by_external_.find(work.external);
-    if (work.external >= 0 && found != by_external_.end()) return found->second;
+    const bool linked = work.external >= 0 && work.external != work.correlation;
+    if (linked && found != by_external_.end()) return found->second;
     const std::size_t launch = launch_of(work);
     return launch == no_event ? no_event : parent_[launch];
   }
@@ -55,8 +91,10 @@ class HostEvents {
   /// number, too, because operators count on only when they make a node of the graph.
   [[nodiscard]] std::size_t forward_of(std::size_t backward) const {
     const TraceEvent& event = trace_.events[backward];
-    const auto found = by_sequence_.find(event.sequence);
-    if (event.sequence < 0 || found == by_sequence_.end()) return no_event;
+    const auto node = of_node_.find(backward);
+    const bool inner = event.sequence < 0 && node != of_node_.end();
+    const auto found = by_sequence_.find(inner ? node->second : event.sequence);
+    if (found == by_sequence_.end()) return no_event;
     std::size_t last = no_event;
     for (const std::size_t op : found->second) {
       if (trace_.events[op].start < event.start) last = op;
@@ -66,7 +104,8 @@ class HostEvents {
 
  private:
   /// Events of a thread lie within each other: sorted by start, longer ones first, the last one
-  /// that has not ended is the parent.
+  /// that has not ended is the parent. Times in whole microseconds leave ties: launches contain
+  /// nothing, and of two operators the one that began first has the smaller id.
   void nest() {
     std::vector<std::size_t> order;
     for (std::size_t e = 0; e < trace_.events.size(); ++e) {
@@ -76,7 +115,10 @@ class HostEvents {
       const TraceEvent &one = trace_.events[a], &other = trace_.events[b];
       if (one.thread != other.thread) return one.thread < other.thread;
       if (one.start != other.start) return one.start < other.start;
-      return one.end > other.end;
+      const bool launches = one.kind == TraceEvent::Kind::launch;
+      if (launches != (other.kind == TraceEvent::Kind::launch)) return !launches;
+      if (one.end != other.end) return one.end > other.end;
+      return one.external < other.external;
     });
     std::vector<std::size_t> open;
     for (const std::size_t e : order) {
@@ -85,14 +127,19 @@ class HostEvents {
                                trace_.events[open.back()].end <= event.start)) {
         open.pop_back();
       }
-      if (!open.empty()) parent_[e] = open.back();
+      if (!open.empty()) {
+        parent_[e] = open.back();
+        const bool in_module = trace_.events[open.back()].kind == TraceEvent::Kind::module;
+        if (in_module && event.shapes != 0) first_op_.try_emplace(open.back(), e);
+      }
       if (event.kind != TraceEvent::Kind::launch) open.push_back(e);
     }
   }
   /// Whether an operator is a part of the backward pass, not of a layer that is recomputed in it.
   [[nodiscard]] bool is_of_backward(std::size_t event) const {
     for (std::size_t e = event; e != no_event; e = parent_[e]) {
-      if (name(e).starts_with(backward_prefix)) return true;
+      if (is_backward(e)) return true;
+      if (trace_.events[e].kind == TraceEvent::Kind::module) return false;
       if (is_layer_op(name(e)) && !is_of_both_passes(name(e))) return false;
     }
     return false;
@@ -100,8 +147,10 @@ class HostEvents {
 
   const KinetoTrace& trace_;
   std::vector<std::size_t> parent_;
+  std::unordered_map<std::size_t, std::size_t> first_op_;  ///< with shapes, of a module
   std::unordered_map<std::int64_t, std::size_t> launches_, by_external_;
   std::unordered_map<std::int64_t, std::vector<std::size_t>> by_sequence_;
+  std::unordered_map<std::size_t, std::int64_t> of_node_;  ///< of the node that the engine calls
 };
 
 /// What the operators around a kernel say.
@@ -120,6 +169,12 @@ class OriginFinder {
 
   [[nodiscard]] KernelOrigin origin_of(std::size_t op) const {
     KernelOrigin origin;
+    if (op != no_event && host_.is_accumulation(op)) {
+      origin.backward = true;
+      origin.part = StepPart::element_wise;
+      if (host_.layer_of(op)) origin.layer = op;
+      return origin;
+    }
     std::size_t backward = no_event;
     for (std::size_t e = op; e != no_event; e = host_.parent(e)) {
       const std::string& name = host_.name(e);
@@ -128,13 +183,13 @@ class OriginFinder {
       }
       if (backward != no_event) continue;
       keep_module(e, origin);
-      if (trace_.events[e].kind != TraceEvent::Kind::op) continue;
-      if (name.starts_with(backward_prefix)) {
+      if (host_.is_backward(e)) {
         backward = e;
         continue;
       }
-      if (!origin.part) origin.part = part_of_op(name);
-      if (is_layer(e)) origin.layer = e;  // the outermost stays
+      const bool is_op = trace_.events[e].kind == TraceEvent::Kind::op;
+      if (is_op && !origin.part) origin.part = part_of_op(name);
+      if (host_.layer_of(e)) origin.layer = e;  // the outermost stays
     }
     // Within the backward pass a product or a sum is the backward pass; a layer was recomputed.
     if (backward == no_event) return origin;
@@ -143,11 +198,14 @@ class OriginFinder {
     origin.layer = no_event;
     origin.backward = true;
     for (std::size_t e = host_.forward_of(backward); e != no_event; e = host_.parent(e)) {
-      if (host_.name(e).starts_with(backward_prefix)) break;
+      if (host_.is_backward(e)) break;
       keep_module(e, origin);
-      if (is_layer(e)) origin.layer = e;
+      if (host_.layer_of(e)) origin.layer = e;
     }
-    if (origin.layer != no_event) origin.part = part_of_op(host_.name(origin.layer));
+    if (origin.layer != no_event) {
+      const bool is_op = trace_.events[origin.layer].kind == TraceEvent::Kind::op;
+      origin.part = is_op ? part_of_op(host_.name(origin.layer)) : StepPart::element_wise;
+    }
     return origin;
   }
 
@@ -155,11 +213,6 @@ class OriginFinder {
   void keep_module(std::size_t event, KernelOrigin& origin) const {
     const bool inner = origin.module == no_event;
     if (inner && trace_.events[event].kind == TraceEvent::Kind::module) origin.module = event;
-  }
-  [[nodiscard]] bool is_layer(std::size_t op) const {
-    const TraceEvent& event = trace_.events[op];
-    return event.kind == TraceEvent::Kind::op && event.shapes != 0 &&
-           shape_of_call(trace_.name_of(event), trace_.shapes[event.shapes]).has_value();
   }
 
   const KinetoTrace& trace_;
@@ -227,11 +280,11 @@ std::vector<double> borders_on_host(const KinetoTrace& trace) {
   for (const TraceEvent& event : trace.events) {
     if (event.kind != TraceEvent::Kind::annotation) continue;
     const std::string& name = trace.name_of(event);
-    if (name.starts_with("ProfilerStep#")) {
+    if (name.starts_with(profiler_step_prefix)) {
       starts.push_back(event.start);
       end = std::max(end, event.end);
     }
-    if (name.starts_with("Optimizer.step#")) optimizer_ends.push_back(event.end);
+    if (name.starts_with(optimizer_step_prefix)) optimizer_ends.push_back(event.end);
   }
   std::sort(starts.begin(), starts.end());
   if (!starts.empty()) {
@@ -314,7 +367,7 @@ TraceSteps steps_of(const KinetoTrace& trace) {
     if (fresh) {
       const TraceEvent& layer = trace.events[origin.layer];
       LayerCall& added = made.calls.emplace_back();
-      added.shape = shape_of_call(trace.name_of(layer), trace.shapes[layer.shapes]).value();
+      added.shape = host.layer_of(origin.layer).value();
       added.step = step_at(layer.start);
       added.module = work.module;
       added.start = seconds(layer.start);

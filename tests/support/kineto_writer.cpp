@@ -19,6 +19,7 @@ std::int64_t KinetoWriter::op(const std::string& name, double start, double leng
                     {"ts", start},
                     {"dur", length},
                     {"args", arguments}});
+  threads_[next_] = thread;
   return next_++;
 }
 
@@ -51,11 +52,12 @@ void KinetoWriter::kernel(const std::string& name, double start, double length,
                           std::int64_t external, double launched, int stream,
                           const std::string& category) {
   const std::int64_t correlation = 1'000'000 + next_++;
+  const auto thread = threads_.find(external);
   events.push_back({{"ph", "X"},
                     {"cat", "cuda_runtime"},
                     {"name", category == "kernel" ? "cudaLaunchKernel" : "cudaMemcpyAsync"},
                     {"pid", 1},
-                    {"tid", 1},
+                    {"tid", thread == threads_.end() ? 1 : thread->second},
                     {"ts", launched},
                     {"dur", 0.5},
                     {"args", {{"External id", external}, {"correlation", correlation}}}});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ class KinetoWriter {
   void annotation(const std::string& name, double start, double length);
   /// A call of a module of Python, "Linear_0", with the lines of Python around it.
   void module(const std::string& name, double start, double length, int thread = 1);
-  /// Work on the GPU that operator `external` starts at `launched` on the host.
+  /// Work on the GPU that operator `external` starts at `launched` on its thread of the host.
   void kernel(const std::string& name, double start, double length, std::int64_t external,
               double launched, int stream = 7, const std::string& category = "kernel");
 
@@ -35,6 +36,7 @@ class KinetoWriter {
 
  private:
   std::int64_t next_ = 1;
+  std::map<std::int64_t, int> threads_{};  ///< of operators
 };
 
 /// Training of the built-in network `mlp` on GPU 1 of 2, 64 samples each: three complete steps of
