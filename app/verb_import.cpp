@@ -16,6 +16,7 @@
 #include "report/result_parts.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::app {
 
@@ -271,6 +272,28 @@ DeviceId traced_device(const Cluster& cluster, const experiment::KinetoTrace& tr
                                cluster.name));
 }
 
+/// What speaks against the cluster: the trace is of another type of GPU, as far as types are known.
+std::optional<std::string> other_gpu(const experiment::KinetoTrace& trace, const Cluster& cluster,
+                                     DeviceId device) {
+  const auto product = trace.products.find(trace.gpus.front());
+  if (product == trace.products.end()) return std::nullopt;
+  const std::string_view known = topologies::model_of_product(product->second);
+  const std::string& model = cluster.model(device).name;
+  if (known.empty() || known == model) return std::nullopt;
+  return fmt::format("the trace is of '{}', that is {}, and compared with {}, a {}",
+                     product->second, known, cluster[device].name, model);
+}
+
+void check_measured(const MeasuredStep& step, const Cluster& cluster, const std::string& path) {
+  if (step.measured_mfu <= 1) return;
+  throw InputError(
+      path,
+      fmt::format("a step of {} ms, {} % MFU of {}", three_digits(step.measured.count() * 1e3),
+                  three_digits(100 * step.measured_mfu), cluster.model(step.device).name),
+      "accepted: network, batch, precision (tf32 where PyTorch has it on), cluster and "
+      "plan of the traced run");
+}
+
 void add_notes(const MeasuredStep& step, const experiment::TraceSteps& trace,
                const std::optional<std::string>& profile, report::Document& document) {
   document.notes = step.notes;
@@ -319,8 +342,10 @@ Outcome run_import(const experiment::Arguments& arguments) {
   const experiment::TraceSteps steps = experiment::steps_of(trace);
   const experiment::Planned planned = plan_of(experiment);
   const experiment::Run run = experiment::run_plan(experiment, planned);
-  const MeasuredStep step =
+  MeasuredStep step =
       experiment::compare_with_trace(experiment, run, steps, device, shown_path(path));
+  check_measured(step, experiment.cluster, shown_path(path));
+  if (const auto other = other_gpu(trace, experiment.cluster, device)) step.notes.push_back(*other);
   if (file) {
     if (step.profile.kernels.empty()) {
       throw InputError("-o", fmt::format("'{}' has no kernel of a shape that the plan has", path),

@@ -38,6 +38,8 @@ struct ClusterEntry {
 /// The device table. Throws InputError with a did-you-mean for an unknown name.
 [[nodiscard]] const std::vector<DeviceModel>& device_models();
 [[nodiscard]] const DeviceModel& device_model(std::string_view name, std::string_view where);
+/// The name in the device table of what a driver calls "NVIDIA H100 80GB HBM3"; "" if unknown.
+[[nodiscard]] std::string_view model_of_product(std::string_view product);
 
 /// The cluster with only its first `count` GPUs: the others and their links are gone, everything
 /// else stays. Throws InputError with `where` if it has fewer.

@@ -41,6 +41,8 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
   CHECK(result["steps"] == 3);
   CHECK(result["device"] == "gpu1");
   CHECK(result["inputs"]["trace"] == "trace.json");
+  CHECK(result["notes"] == json::array({"the trace is of 'NVIDIA H100 80GB HBM3', that is "
+                                        "h100-sxm5, and compared with gpu1, a t4"}));
   double points = 0, predicted = 0, measured = 0;
   for (const json& part : result["parts"]) {
     points += part["mfu_points"].get<double>();
@@ -115,6 +117,13 @@ TEST_CASE("import: refusals say in one sentence what is accepted") {
   CHECK(refused({"--precision", "bf16"}) ==
         "parsim: --precision: bf16, but matrix products of trace.json are in fp32; accepted: fp32 "
         "or tf32\n");
+  // A step that no GPU could do in this time.
+  Words large = traced_run;
+  large[5] = "100000";
+  CHECK(refused({}, large).starts_with("parsim: trace.json: a step of 0.310 ms, "));
+  CHECK(refused({}, large).find(
+            " % MFU of t4; accepted: network, batch, precision (tf32 where PyTorch has it on), "
+            "cluster and plan of the traced run\n") != std::string::npos);
   // Another batch has no shape of the trace.
   Words other = traced_run;
   other[5] = "64";

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "topologies/topologies.hpp"
+
 namespace parsim::topologies {
 
 namespace {
@@ -141,6 +143,11 @@ const KnownGpu* gpu_of_product(std::string_view product) {
     if (gpu.product == product) return &gpu;
   }
   return nullptr;
+}
+
+std::string_view model_of_product(std::string_view product) {
+  const KnownGpu* const known = gpu_of_product(product);
+  return known == nullptr ? std::string_view() : known->model;
 }
 
 std::optional<std::string> guess_of_capability(std::int64_t capability, std::int64_t nvlinks) {
