@@ -11,6 +11,7 @@
 #include "core/json.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/offers.hpp"
+#include "networks/networks.hpp"
 #include "report/embedded.hpp"
 #include "report/purchases.hpp"
 #include "report/runs.hpp"
@@ -32,12 +33,13 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 19> listed_schemas{
+constexpr std::array<ListedSchema, 20> listed_schemas{
     {{"buy", report::buy_schema},
      {"calibrate", calibrate_schema},
      {"cluster-file", topologies::cluster_schema},
      {"collective", collective_schema},
      {"compare", report::compare_schema},
+     {"config-file", networks::config_schema},
      {"dag-file", dag_schema},
      {"explain", explain_schema},
      {"import", import_schema},

@@ -87,7 +87,7 @@ void get_fields(const Node& node, T& value) {
 
 template <class T>
 void get(const Node& node, T& value, const Rule& rule) {
-  if constexpr (Special<T>) {
+  if constexpr (requires { get_special(node, value); }) {
     get_special(node, value);
   } else if constexpr (std::same_as<T, bool>) {
     value = node.boolean();

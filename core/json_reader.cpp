@@ -102,7 +102,8 @@ struct Document::Builder {
   }
   bool open(bool is_object) {
     if (frames.size() == deepest) {
-      throw InputError(document.where_, fmt::format("nested deeper than {} levels", deepest));
+      throw InputError(fmt::format("{}:{}", document.where_, line),
+                       fmt::format("nested deeper than {} levels", deepest));
     }
     frames.push_back({pending.size(), key_of_next, line_of_next(), is_object});
     return true;
@@ -142,12 +143,12 @@ struct Document::Builder {
     key_of_next = intern(name);
     line_of_key = line;
     const std::size_t first = frames.back().first_pending;
-    for (std::size_t i = first; i < pending.size(); ++i) {
+    for (std::size_t i = first; i < std::min(pending.size(), first + most_members); ++i) {
       if (pending[i].key != key_of_next) continue;
       throw InputError(fmt::format("{}:{}", document.where_, line),
                        fmt::format("key '{}' twice in an object", shown(name)), "every key once");
     }
-    if (pending.size() - first == most_members) {
+    if (document.origin_ == Origin::parsim && pending.size() - first == most_members) {
       throw InputError(document.where_,
                        fmt::format("an object with more than {} members", most_members));
     }
@@ -164,7 +165,8 @@ struct Document::Builder {
   }
 };
 
-Document::Document(const std::string& text, std::string where) : where_(std::move(where)) {
+Document::Document(const std::string& text, std::string where, Origin origin)
+    : where_(std::move(where)), origin_(origin) {
   Builder builder{*this, text};
   const CountingIterator begin{text.data(), &builder.line};
   const CountingIterator end{text.data() + text.size(), &builder.line};
@@ -284,7 +286,9 @@ std::string Node::location() const {
   // Found by search, so that reading need not carry the path along.
   std::string path;
   ensure(path_from(document_->root(), path), "a node lies in its document");
-  return path.empty() ? document_->where_ : fmt::format("{}:{}", document_->where_, path);
+  if (path.empty()) return document_->where_;
+  if (document_->origin_ == Origin::parsim) return fmt::format("{}:{}", document_->where_, path);
+  return fmt::format("{}:{}:{}", document_->where_, line(), path.substr(1));
 }
 
 bool Node::path_from(const Node& from, std::string& path) const {

@@ -41,11 +41,15 @@ struct Value {
 
 class Node;
 
+/// Objects of other programs may have any number of members. Errors name the values of our own
+/// files `file:/layers/3/name`, but `file:12:name` in what people edit.
+enum class Origin : std::uint8_t { parsim, elsewhere };
+
 class Document {
  public:
   /// `where` is the file or flag, used in messages. Throws InputError for text that is not JSON,
-  /// nested too deeply or with a key twice in an object.
-  Document(const std::string& text, std::string where);
+  /// nested too deeply or with a key twice in an object (elsewhere: among the first 64).
+  Document(const std::string& text, std::string where, Origin origin = Origin::parsim);
   Document(const Document&) = delete;
   Document& operator=(const Document&) = delete;
 
@@ -58,6 +62,7 @@ class Document {
   struct Builder;
 
   std::string where_;
+  Origin origin_;
   std::vector<Value> values_;  ///< the last one is the root
   std::vector<std::string> texts_;
 };
@@ -70,6 +75,8 @@ class Node {
 
   [[nodiscard]] Kind kind() const { return value().kind; }
   [[nodiscard]] std::int64_t line() const { return value().line; }
+  /// Items of an array, members of an object.
+  [[nodiscard]] std::size_t children() const { return value().count; }
   [[nodiscard]] std::int64_t integer(Limits limits = {}) const;
   /// A finite number of at least `least`.
   [[nodiscard]] double number(double least = 0) const;

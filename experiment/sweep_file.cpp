@@ -11,7 +11,6 @@
 #include "experiment/files.hpp"
 #include "experiment/request.hpp"
 #include "topologies/document.hpp"
-#include "topologies/keys.hpp"
 
 namespace parsim::experiment {
 

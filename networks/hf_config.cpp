@@ -3,21 +3,84 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <initializer_list>
+#include <iterator>
 
 #include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "networks/transformer_blocks.hpp"
 
 namespace parsim::networks::hugging_face {
 
-struct Config::Values {
-  nlohmann::json json;
-  std::set<std::string> asked;
-
-  auto find(std::string_view key) { return json.find(*asked.emplace(key).first); }
-};
-
 namespace {
+
+using json::Limits, json::Rule;
+
+template <class T>
+void add(json::Keys& keys, const Rule& rule, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    keys.keys.push_back(json::key<std::optional<T>>(name, rule));
+  }
+}
+
+/// Keys that an entry lists together have the same range, and mostly the same meaning in several
+/// types of model.
+const json::Keys& config_keys() {
+  using namespace zoo;
+  static const json::Keys keys = [] {
+    json::Keys made{{json::required<ModelType>("model_type")}, {}, true};
+    const auto counts = [&](Limits limits, std::string_view meaning,
+                            std::initializer_list<std::string_view> names) {
+      add<std::int64_t>(made, {limits, meaning}, names);
+    };
+    counts({1, most_hidden}, "hidden size", {"hidden_size", "n_embd", "dim"});
+    counts({1, most_blocks}, "blocks", {"num_hidden_layers", "n_layer", "n_layers"});
+    counts({1, most_heads}, "attention heads", {"num_attention_heads", "n_head", "n_heads"});
+    counts({1, most_heads}, "heads of keys and values", {"num_key_value_heads"});
+    counts({1, most_hidden}, "hidden size of a head", {"head_dim"});
+    counts({1, most_ffn_hidden}, "hidden size of the feed-forward",
+           {"intermediate_size", "n_inner", "hidden_dim"});
+    counts({1, most_seq_length}, "most tokens of a sample",
+           {"max_position_embeddings", "n_positions"});
+    counts({1, most_seq_length}, "not modelled", {"sliding_window"});
+    counts({1, most_vocab_size}, "rows of a table", {"vocab_size", "type_vocab_size"});
+    counts({1, most_vocab_size}, "classes; absent: as many as id2label has", {"num_labels"});
+    counts({1, 1 << 14}, "pixels in a row", {"image_size", "patch_size"});
+    counts({1, most_hidden}, "of an image", {"num_channels"});
+    counts({1, most_experts}, "of a block",
+           {"num_local_experts", "num_experts", "n_routed_experts"});
+    counts({1, most_experts}, "experts that a token goes to", {"num_experts_per_tok"});
+    counts({1, most_ffn_hidden}, "hidden size of an expert",
+           {"moe_intermediate_size", "shared_expert_intermediate_size"});
+    counts({0, most_ffn_hidden}, "that every token goes to", {"n_shared_experts"});
+    counts({1, most_blocks}, "one block of so many has experts",
+           {"decoder_sparse_step", "moe_layer_freq"});
+    counts({0, most_blocks}, "the first blocks, without experts", {"first_k_dense_replace"});
+    counts({0, most_blocks}, "not modelled", {"num_nextn_predict_layers"});
+    counts({1, most_hidden}, "of latent attention",
+           {"kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"});
+    counts({0, most_hidden}, "of latent attention; 0: queries are not compressed", {"q_lora_rank"});
+    add<Rate>(made, "after attention and feed-forward",
+              {"hidden_dropout_prob", "resid_pdrop", "dropout", "hidden_dropout"});
+    add<Rate>(made, "of attention scores",
+              {"attention_probs_dropout_prob", "attn_pdrop", "attention_dropout"});
+    add<Rate>(made, "of embeddings", {"embd_pdrop"});
+    add<bool>(made, {}, {"attention_bias", "qkv_bias", "mlp_bias"});
+    add<bool>(made, "logits use the weights of the embeddings", {"tie_word_embeddings"});
+    add<bool>(made, "attention and feed-forward read the same", {"use_parallel_residual"});
+    add<bool>(made, "whether sliding_window holds", {"use_sliding_window"});
+    add<bool>(made, "weights of a token's experts have the sum 1", {"norm_topk_prob"});
+    add<HiddenAct>(made, "of the feed-forward",
+                   {"hidden_act", "activation_function", "activation", "hidden_activation"});
+    add<AttentionKernels>(made, "absent: as the command line has it",
+                          {"attn_implementation", "_attn_implementation"});
+    add<Scoring>(made, "of experts", {"scoring_func"});
+    add<Members>(made, "names of classes", {"id2label"});
+    add<Members>(made, "ignored", {"quantization_config"});
+    return made;
+  }();
+  return keys;
+}
 
 // Keys of transformers' PretrainedConfig and of the classes of model_types[] that leave shapes
 // alone: token ids, rates, initial values, text generation, reporting, rotary embedding.
@@ -81,135 +144,100 @@ bool is_shapeless(std::string_view key) {
 
 /// Counts, flags that are set, lists and objects may; rates and names may not, except the type of
 /// position embedding.
-bool may_be_shape(const std::string& key, const nlohmann::json& value) {
-  if (key == "position_embedding_type") return value.is_string() && value != "absolute";
-  if (value.is_number_integer()) return value > 0;
-  if (value.is_boolean()) return value.get<bool>();
-  return value.is_structured() && !value.empty();
+bool may_be_shape(const std::string& key, const json::Node& value) {
+  using json::Kind;
+  if (key == "position_embedding_type") {
+    return value.kind() == Kind::text && value.text() != "absolute";
+  }
+  if (value.kind() == Kind::integer) return value.integer(json::any_integer) > 0;
+  if (value.kind() == Kind::boolean) return value.boolean();
+  return value.children() > 0;
 }
 
 }  // namespace
 
-Config::Config(std::string text, std::string file)
-    : text_(std::move(text)), file_(std::move(file)), values_(std::make_unique<Values>()) {
-  try {
-    values_->json = nlohmann::json::parse(text_);
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::size_t at = error.byte == 0 ? 0 : std::min(error.byte - 1, text_.size());
-    const std::string_view before = std::string_view(text_).substr(0, at);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const std::string_view what = error.what();
-    const std::size_t colon = what.find(": ");
-    throw InputError(
-        fmt::format("{}:{}:{}", file_, line, before.size() - (before.rfind('\n') + 1) + 1),
-        what.substr(colon == std::string_view::npos ? 0 : colon + 2), "accepted: JSON");
-  }
-  if (!values_->json.is_object()) {
-    throw InputError(file_, fmt::format("the top level is of type {}", values_->json.type_name()),
-                     "accepted: an object, as in a Hugging Face config.json");
-  }
+void get_special(const json::Node& node, Rate& rate) {
+  rate.value = node.number(std::numeric_limits<double>::lowest());
+  if (rate.value < 0 || rate.value >= 1) node.refuse("accepted: a number from 0 to below 1");
 }
 
-Config::~Config() = default;
+void put_special_schema(json::Writer& out, const Rate&) {
+  out.key("type").text("number");
+  out.key("minimum").integer(0);
+  out.key("exclusiveMaximum").integer(1);
+}
+
+void get_special(const json::Node& node, Members& members) {
+  if (node.kind() != json::Kind::object) node.refuse("accepted: an object");
+  members.count = static_cast<std::int64_t>(node.children());
+}
+
+void put_special_schema(json::Writer& out, const Members&) { out.key("type").text("object"); }
+
+Config::Config(const std::string& text, std::string file)
+    : file_(std::move(file)), document_(text, file_, json::Origin::elsewhere) {
+  if (document_.root().kind() == json::Kind::object) return;
+  document_.root().refuse("accepted: an object, as in a Hugging Face config.json");
+}
+
+std::optional<json::Node> Config::find(std::string_view key) const {
+  asked_.emplace(key);
+  return document_.root().find(key);
+}
 
 std::string Config::where(std::string_view key) const {
-  const std::string quoted = fmt::format("\"{}\"", key);
-  for (std::size_t at = text_.find(quoted); at != std::string::npos;
-       at = text_.find(quoted, at + 1)) {
-    const std::size_t colon = text_.find_first_not_of(" \t\r\n", at + quoted.size());
-    if (colon == std::string::npos || text_[colon] != ':') continue;
-    const auto line =
-        std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
-    return fmt::format("{}:{}:{}", file_, line, key);
-  }
-  return fmt::format("{}:{}", file_, key);
+  const auto node = find(key);
+  return node ? node->location() : fmt::format("{}:{}", file_, key);
 }
 
 bool Config::has(std::string_view key) const {
-  const auto found = values_->find(key);
-  return found != values_->json.end() && !found->is_null();
+  const auto node = find(key);
+  return node && node->kind() != json::Kind::null;
 }
 
-void Config::refuse(std::string_view key, std::string_view accepted) const {
-  const auto found = values_->find(key);
-  if (found == values_->json.end()) {
-    std::vector<std::string> keys;
-    for (const auto& [name, value] : values_->json.items()) keys.push_back(name);
-    throw InputError(where(key), "missing",
-                     fmt::format("accepted: {}{}", accepted, did_you_mean(key, keys)));
-  }
-  // Lists and objects are only named: printing recurses as deep as the file does.
-  const std::string value =
-      found->is_structured()
-          ? fmt::format("an {}", found->type_name())
-          : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  throw InputError(where(key), fmt::format("{:.60}", value), fmt::format("accepted: {}", accepted));
+json::Node Config::required(std::string_view key, std::string_view accepted) const {
+  if (const auto node = find(key)) return *node;
+  std::vector<std::string> keys;
+  document_.root().each_member([&](const std::string& name, auto&&) { keys.push_back(name); });
+  throw InputError(where(key), "missing",
+                   fmt::format("accepted: {}{}", accepted, did_you_mean(key, keys)));
 }
 
-std::int64_t Config::whole(std::string_view key, std::int64_t least, std::int64_t most) const {
-  const auto found = values_->find(key);
-  const bool fits = found != values_->json.end() && found->is_number_integer() &&
-                    !(found->is_number_unsigned() &&
-                      found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) &&
-                    found->get<std::int64_t>() >= least && found->get<std::int64_t>() <= most;
-  if (!fits) refuse(key, fmt::format("a whole number from {} to {}", least, most));
-  return found->get<std::int64_t>();
+Rule Config::rule(std::string_view key, std::int64_t most) {
+  Rule rule = config_keys().rule(key);
+  rule.limits.most = std::min(rule.limits.most, most);
+  return rule;
+}
+
+ModelType Config::model_type() const {
+  ModelType type;
+  get_special(required("model_type", "a string"), type);
+  return type;
 }
 
 std::int64_t Config::count(std::string_view key, std::int64_t most) const {
-  return whole(key, 1, most);
-}
-
-std::int64_t Config::number_or(std::string_view key, std::int64_t fallback,
-                               std::int64_t most) const {
-  return has(key) ? whole(key, 0, most) : fallback;
-}
-
-std::int64_t Config::count_or(std::string_view key, std::int64_t fallback,
-                              std::int64_t most) const {
-  return has(key) ? count(key, most) : fallback;
-}
-
-double Config::rate_or(std::string_view key, double fallback) const {
-  if (!has(key)) return fallback;
-  const auto found = values_->find(key);
-  if (!found->is_number() || !(found->get<double>() >= 0) || found->get<double>() >= 1) {
-    refuse(key, "a number from 0 to below 1");
-  }
-  return found->get<double>();
-}
-
-bool Config::flag_or(std::string_view key, bool fallback) const {
-  if (!has(key)) return fallback;
-  const auto found = values_->find(key);
-  if (!found->is_boolean()) refuse(key, "true or false");
-  return found->get<bool>();
-}
-
-std::string Config::text(std::string_view key) const {
-  const auto found = values_->find(key);
-  if (found == values_->json.end() || !found->is_string()) refuse(key, "a string");
-  return found->get<std::string>();
-}
-
-std::string Config::text_or(std::string_view key, std::string_view fallback) const {
-  return has(key) ? text(key) : std::string(fallback);
-}
-
-std::int64_t Config::entries(std::string_view key) const {
-  if (!has(key)) return 0;
-  const auto found = values_->find(key);
-  if (!found->is_object()) refuse(key, "an object");
-  return static_cast<std::int64_t>(found->size());
+  const Limits limits = rule(key, most).limits;
+  const auto accepted = fmt::format("a whole number from {} to {}", limits.least, limits.most);
+  return required(key, accepted).integer(limits);
 }
 
 std::vector<std::string> Config::unread_shapes() const {
   std::vector<std::string> keys;
-  for (const auto& [key, value] : values_->json.items()) {
-    if (values_->asked.contains(key) || is_shapeless(key) || !may_be_shape(key, value)) continue;
+  document_.root().each_member([&](const std::string& key, const json::Node& value) {
+    if (asked_.contains(key) || is_shapeless(key) || !may_be_shape(key, value)) return;
     keys.push_back(key);
-  }
+  });
+  std::sort(keys.begin(), keys.end());
   return keys;
 }
 
 }  // namespace parsim::networks::hugging_face
+
+namespace parsim::networks {
+
+std::string config_schema() {
+  return json::table_schema("A config.json of Hugging Face, as far as it is read",
+                            hugging_face::config_keys());
+}
+
+}  // namespace parsim::networks

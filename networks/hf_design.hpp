@@ -23,9 +23,9 @@ struct Design : zoo::Blocks {
   NetworkDefaults defaults;
 };
 
-/// The activation under `key` as layers have it. Throws InputError with those that are known.
+/// The activation under `key` as layers have it.
 [[nodiscard]] std::string activation_of(const Config& config, std::string_view key,
-                                        std::string_view fallback);
+                                        HiddenAct fallback);
 /// Hidden size, blocks and heads under the keys of the model's type.
 void read_size(Design& design, std::string_view hidden, std::string_view blocks,
                std::string_view heads);

@@ -11,31 +11,18 @@ using namespace zoo;
 
 namespace {
 
-/// Throws InputError unless a token goes to at most all experts.
-void check_top_k(const Config& config, std::string_view key, const Experts& experts) {
-  if (experts.top_k <= experts.count) return;
-  throw InputError(config.where(key),
-                   fmt::format("{} experts a token of {}", experts.top_k, experts.count),
-                   "accepted: at most all experts");
-}
-
 /// Experts that no token is turned away from: as many slots as a router in balance fills.
 void read_experts(Design& design, std::string_view count) {
   const Config& config = design.config;
   Experts& experts = design.experts;
-  experts.count = config.count(count, most_experts);
-  experts.top_k = config.count("num_experts_per_tok", most_experts);
-  check_top_k(config, "num_experts_per_tok", experts);
+  experts.count = config.count(count);
+  experts.top_k = config.count("num_experts_per_tok");
+  if (experts.top_k > experts.count) {
+    throw InputError(config.where("num_experts_per_tok"),
+                     fmt::format("{} experts a token of {}", experts.top_k, experts.count),
+                     "accepted: at most all experts");
+  }
   warn_of_balance(design.network);
-}
-
-/// Whether experts are scored by a sigmoid.
-bool scores_by_sigmoid(const Config& config, std::string_view fallback) {
-  const std::string name = config.text_or("scoring_func", fallback);
-  const std::vector<std::string> known{"softmax", "sigmoid"};
-  if (name == known[0] || name == known[1]) return name == known[1];
-  throw InputError(config.where("scoring_func"), fmt::format("'{}'", name),
-                   fmt::format("accepted: {}{}", join(known), did_you_mean(name, known)));
 }
 
 /// In what a type differs from LLaMA.
@@ -45,7 +32,7 @@ struct Style {
   bool ffn_bias = false;   ///< and of the last dense layer of attention, if the config does not say
   bool head_norm = false;  ///< of queries and keys
   std::int64_t head_dim = 0;  ///< if the config does not say; 0: hidden over heads
-  std::string_view activation = "silu";
+  HiddenAct activation = HiddenAct::silu;
   bool latent = false;  ///< multi-head latent attention
 };
 
@@ -54,11 +41,11 @@ void read_latent_attention(Design& design) {
   const Config& config = design.config;
   SelfAttention& attention = design.attention;
   LatentAttention& latent = attention.latent;
-  latent.rank = config.count("kv_lora_rank", most_hidden);
-  latent.query_rank = config.number_or("q_lora_rank", 0, most_hidden);
-  latent.rotary_dim = config.count("qk_rope_head_dim", most_hidden);
-  latent.value_dim = config.count("v_head_dim", most_hidden);
-  attention.head_dim = config.count("qk_nope_head_dim", most_hidden) + latent.rotary_dim;
+  latent.rank = config.count("kv_lora_rank");
+  latent.query_rank = config.value_or("q_lora_rank", 0);
+  latent.rotary_dim = config.count("qk_rope_head_dim");
+  latent.value_dim = config.count("v_head_dim");
+  attention.head_dim = config.count("qk_nope_head_dim") + latent.rotary_dim;
   attention.kv_heads = attention.heads;
 }
 
@@ -68,24 +55,24 @@ void llama_like(Design& design, const Style& style = {}) {
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   SelfAttention& attention = design.attention;
-  attention.kv_heads = config.count_or("num_key_value_heads", attention.heads, most_heads);
+  attention.kv_heads = config.value_or("num_key_value_heads", attention.heads);
   check_kv_heads(attention.kv_heads, attention.heads, config.where("num_key_value_heads"));
-  attention.head_dim = config.count_or(
-      "head_dim", style.head_dim > 0 ? style.head_dim : attention.head_dim, most_hidden);
+  attention.head_dim =
+      config.value_or("head_dim", style.head_dim > 0 ? style.head_dim : attention.head_dim);
   attention.head_norm = style.head_norm;
   if (style.latent) read_latent_attention(design);
-  attention.bias = style.qkv_bias || config.flag_or("attention_bias", false);
-  attention.out_bias = config.flag_or("attention_bias", style.ffn_bias);
+  attention.bias = style.qkv_bias || config.value_or("attention_bias", false);
+  attention.out_bias = config.value_or("attention_bias", style.ffn_bias);
   attention.rotary = attention.causal = true;
-  attention.dropout = config.rate_or("attention_dropout", 0);
+  attention.dropout = config.value_or("attention_dropout", Rate{0}).value;
   design.norm = TransformerNorm::root_mean_square;
   const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
-  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
+  design.feed_forward = {config.count("intermediate_size"),
                          activation_of(config, key, style.activation), true,
-                         config.flag_or("mlp_bias", style.ffn_bias)};
+                         config.value_or("mlp_bias", style.ffn_bias)};
   const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
-  const bool slides = config.has("sliding_window") && config.flag_or("use_sliding_window", true);
-  const std::int64_t window = slides ? config.count("sliding_window", most_seq_length) : seq_length;
+  const bool slides = config.has("sliding_window") && config.value_or("use_sliding_window", true);
+  const std::int64_t window = slides ? config.count("sliding_window") : seq_length;
   if (window < seq_length) {
     network.warnings.push_back(
         fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
@@ -93,9 +80,9 @@ void llama_like(Design& design, const Style& style = {}) {
   }
   Decoder whole;
   whole.blocks = design;
-  whole.vocab_size = config.count("vocab_size", most_vocab_size);
+  whole.vocab_size = config.count("vocab_size");
   whole.seq_length = seq_length;
-  whole.tied = config.flag_or("tie_word_embeddings", style.tied);
+  whole.tied = config.value_or("tie_word_embeddings", style.tied);
   add_llama(network, whole, config.file());
 }
 
@@ -108,7 +95,7 @@ void qwen3(Design& design) { llama_like(design, {.head_norm = true, .head_dim = 
 
 void mixtral(Design& design) {
   read_experts(design, "num_local_experts");
-  design.experts.ffn_hidden = design.config.count("intermediate_size", most_ffn_hidden);
+  design.experts.ffn_hidden = design.config.count("intermediate_size");
   design.experts.normalized = true;
   llama_like(design);
 }
@@ -119,17 +106,16 @@ namespace {
 void read_qwen_experts(Design& design) {
   const Config& config = design.config;
   read_experts(design, "num_experts");
-  design.experts.ffn_hidden = config.count("moe_intermediate_size", most_ffn_hidden);
-  design.experts.normalized = config.flag_or("norm_topk_prob", false);
-  design.experts_every = config.count_or("decoder_sparse_step", 1, most_blocks);
+  design.experts.ffn_hidden = config.count("moe_intermediate_size");
+  design.experts.normalized = config.value_or("norm_topk_prob", false);
+  design.experts_every = config.value_or("decoder_sparse_step", 1);
 }
 
 }  // namespace
 
 void qwen2_moe(Design& design) {
   read_qwen_experts(design);
-  design.experts.shared_ffn_hidden =
-      design.config.count("shared_expert_intermediate_size", most_ffn_hidden);
+  design.experts.shared_ffn_hidden = design.config.count("shared_expert_intermediate_size");
   design.experts.shared_gate = true;
   llama_like(design, {.qkv_bias = true});
 }
@@ -141,20 +127,20 @@ void qwen3_moe(Design& design) {
 
 namespace {
 
-void deepseek(Design& design, std::string_view scoring) {
+void deepseek(Design& design, Scoring scoring) {
   const Config& config = design.config;
   Experts& experts = design.experts;
   read_experts(design, "n_routed_experts");
-  experts.ffn_hidden = config.count("moe_intermediate_size", most_ffn_hidden);
+  experts.ffn_hidden = config.count("moe_intermediate_size");
   experts.shared_ffn_hidden =
       experts.ffn_hidden *
-      config.number_or("n_shared_experts", 0, most_ffn_hidden / experts.ffn_hidden);
-  experts.normalized = config.flag_or("norm_topk_prob", false);
-  experts.sigmoid = scores_by_sigmoid(config, scoring);
-  design.dense_blocks = config.number_or("first_k_dense_replace", 0, most_blocks);
-  design.experts_every = config.count_or("moe_layer_freq", 1, most_blocks);
+      config.value_or("n_shared_experts", std::int64_t{0}, most_ffn_hidden / experts.ffn_hidden);
+  experts.normalized = config.value_or("norm_topk_prob", false);
+  experts.sigmoid = config.value_or("scoring_func", scoring) == Scoring::sigmoid;
+  design.dense_blocks = config.value_or("first_k_dense_replace", 0);
+  design.experts_every = config.value_or("moe_layer_freq", 1);
   design.first_number = 0;
-  if (config.number_or("num_nextn_predict_layers", 0, most_blocks) > 0) {
+  if (config.value_or("num_nextn_predict_layers", 0) > 0) {
     design.network.warnings.push_back(
         "the multi-token prediction of 'num_nextn_predict_layers' is not modelled: only the main "
         "model is trained");
@@ -164,16 +150,16 @@ void deepseek(Design& design, std::string_view scoring) {
 
 }  // namespace
 
-void deepseek_v2(Design& design) { deepseek(design, "softmax"); }
-void deepseek_v3(Design& design) { deepseek(design, "sigmoid"); }
+void deepseek_v2(Design& design) { deepseek(design, Scoring::softmax); }
+void deepseek_v3(Design& design) { deepseek(design, Scoring::sigmoid); }
 
 void gpt_oss(Design& design) {
   read_experts(design, "num_local_experts");
-  design.experts.ffn_hidden = design.config.count("intermediate_size", most_ffn_hidden);
+  design.experts.ffn_hidden = design.config.count("intermediate_size");
   design.experts.normalized = true;
   llama_like(design, {.qkv_bias = true, .ffn_bias = true, .head_dim = 64});
 }
 
-void gemma(Design& design) { llama_like(design, {.tied = true, .activation = "gelu"}); }
+void gemma(Design& design) { llama_like(design, {.tied = true, .activation = HiddenAct::gelu}); }
 
 }  // namespace parsim::networks::hugging_face

@@ -19,28 +19,24 @@ namespace {
 using namespace hugging_face;
 using namespace zoo;
 
-constexpr std::int64_t most_pixels = 1 << 14;  // far above any existing model
-
 /// BERT, RoBERTa: the encoder with its pooler; the loss is that of the pooler's output.
 void encoder(Design& design, std::int64_t reserved_positions) {
   const Config& config = design.config;
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
-  design.dropout = config.rate_or("hidden_dropout_prob", 0.1);
-  design.attention.dropout = config.rate_or("attention_probs_dropout_prob", 0.1);
-  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
-                         activation_of(config, "hidden_act", "gelu")};
-  const std::int64_t rows = config.count("max_position_embeddings", most_seq_length);
+  design.dropout = config.value_or("hidden_dropout_prob", Rate{0.1}).value;
+  design.attention.dropout = config.value_or("attention_probs_dropout_prob", Rate{0.1}).value;
+  design.feed_forward = {config.count("intermediate_size"),
+                         activation_of(config, "hidden_act", HiddenAct::gelu)};
+  const std::int64_t rows = config.count("max_position_embeddings");
   const std::int64_t seq_length =
       seq_length_of(design, "max_position_embeddings", reserved_positions);
   const LayerId embeddings =
-      add_layer(network, "word_embeddings",
-                Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
+      add_layer(network, "word_embeddings", Embedding{config.count("vocab_size"), design.hidden},
                 {token_ids(network, "input_ids", seq_length)});
-  const LayerId types =
-      add_layer(network, "token_type_embeddings",
-                Embedding{config.count_or("type_vocab_size", 2, most_vocab_size), design.hidden},
-                {token_ids(network, "token_type_ids", seq_length)});
+  const LayerId types = add_layer(network, "token_type_embeddings",
+                                  Embedding{config.value_or("type_vocab_size", 2), design.hidden},
+                                  {token_ids(network, "token_type_ids", seq_length)});
   LayerId x = sum(network, "embeddings.types", embeddings, types);
   x = sum(network, "embeddings", x,
           positions(network, "position_embeddings", rows, seq_length, design.hidden));
@@ -62,15 +58,15 @@ void distilbert(Design& design) {
   const Config& config = design.config;
   Network& network = design.network;
   read_size(design, "dim", "n_layers", "n_heads");
-  design.dropout = config.rate_or("dropout", 0.1);
-  design.attention.dropout = config.rate_or("attention_dropout", 0.1);
-  design.feed_forward = {config.count("hidden_dim", most_ffn_hidden),
-                         activation_of(config, "activation", "gelu")};
-  const std::int64_t rows = config.count("max_position_embeddings", most_seq_length);
+  design.dropout = config.value_or("dropout", Rate{0.1}).value;
+  design.attention.dropout = config.value_or("attention_dropout", Rate{0.1}).value;
+  design.feed_forward = {config.count("hidden_dim"),
+                         activation_of(config, "activation", HiddenAct::gelu)};
+  const std::int64_t rows = config.count("max_position_embeddings");
   const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
-  LayerId x = add_layer(network, "word_embeddings",
-                        Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
-                        {token_ids(network, "input_ids", seq_length)});
+  LayerId x =
+      add_layer(network, "word_embeddings", Embedding{config.count("vocab_size"), design.hidden},
+                {token_ids(network, "input_ids", seq_length)});
   x = sum(network, "embeddings", x,
           positions(network, "position_embeddings", rows, seq_length, design.hidden));
   x = transformer_norm(network, "embeddings.norm", x, design.norm);
@@ -84,18 +80,18 @@ void distilbert(Design& design) {
 void gpt2(Design& design) {
   const Config& config = design.config;
   read_size(design, "n_embd", "n_layer", "n_head");
-  design.dropout = config.rate_or("resid_pdrop", 0.1);
-  design.attention.dropout = config.rate_or("attn_pdrop", 0.1);
+  design.dropout = config.value_or("resid_pdrop", Rate{0.1}).value;
+  design.attention.dropout = config.value_or("attn_pdrop", Rate{0.1}).value;
   design.attention.causal = true;
-  design.feed_forward = {config.count_or("n_inner", 4 * design.hidden, most_ffn_hidden),
-                         activation_of(config, "activation_function", "gelu_new")};
+  design.feed_forward = {config.value_or("n_inner", 4 * design.hidden),
+                         activation_of(config, "activation_function", HiddenAct::gelu_new)};
   Decoder whole;
   whole.blocks = design;
-  whole.vocab_size = config.count("vocab_size", most_vocab_size);
-  whole.positions = config.count("n_positions", most_seq_length);
+  whole.vocab_size = config.count("vocab_size");
+  whole.positions = config.count("n_positions");
   whole.seq_length = seq_length_of(design, "n_positions");
-  whole.embedding_dropout = config.rate_or("embd_pdrop", 0.1);
-  whole.tied = config.flag_or("tie_word_embeddings", true);
+  whole.embedding_dropout = config.value_or("embd_pdrop", Rate{0.1}).value;
+  whole.tied = config.value_or("tie_word_embeddings", true);
   add_gpt(design.network, whole, config.file());
 }
 
@@ -103,26 +99,26 @@ void gpt_neox(Design& design) {
   const Config& config = design.config;
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
-  design.dropout = config.rate_or("hidden_dropout", 0);
-  design.attention.dropout = config.rate_or("attention_dropout", 0);
+  design.dropout = config.value_or("hidden_dropout", Rate{0}).value;
+  design.attention.dropout = config.value_or("attention_dropout", Rate{0}).value;
   design.attention.rotary = design.attention.causal = true;
-  design.attention.bias = design.attention.out_bias = config.flag_or("attention_bias", true);
-  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
-                         activation_of(config, "hidden_act", "gelu")};
+  design.attention.bias = design.attention.out_bias = config.value_or("attention_bias", true);
+  design.feed_forward = {config.count("intermediate_size"),
+                         activation_of(config, "hidden_act", HiddenAct::gelu)};
   const LayerId embeddings = add_layer(
-      network, "embed_in", Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
+      network, "embed_in", Embedding{config.count("vocab_size"), design.hidden},
       {token_ids(network, "input_ids", seq_length_of(design, "max_position_embeddings"))});
   LayerId x = pre_norm_blocks(network, design, embeddings, config.file(),
-                              config.flag_or("use_parallel_residual", true));
+                              config.value_or("use_parallel_residual", true));
   finish_language_model(network, transformer_norm(network, "final_norm", x, design.norm),
-                        embeddings, config.flag_or("tie_word_embeddings", false));
+                        embeddings, config.value_or("tie_word_embeddings", false));
 }
 
 /// Classes: `num_labels`, or the entries of `id2label`; 2 by default, as in transformers.
 std::int64_t labels_of(const Config& config) {
   constexpr std::int64_t by_default = 2;
-  const std::int64_t named = config.entries("id2label");
-  return config.count_or("num_labels", named > 0 ? named : by_default, most_vocab_size);
+  const std::int64_t named = config.value_or("id2label", Members{}).count;
+  return config.value_or("num_labels", named > 0 ? named : by_default);
 }
 
 void vit(Design& design) {
@@ -133,14 +129,14 @@ void vit(Design& design) {
     throw InputError("--dim seq_length", "a vision model has no sequence length",
                      "accepted: with language models");
   }
-  const std::int64_t pixels = config.count("image_size", most_pixels),
+  const std::int64_t pixels = config.count("image_size"),
                      patch = config.count("patch_size", pixels),
-                     channels = config.count_or("num_channels", 3, most_hidden);
-  design.dropout = config.rate_or("hidden_dropout_prob", 0);
-  design.attention.dropout = config.rate_or("attention_probs_dropout_prob", 0);
-  design.attention.bias = config.flag_or("qkv_bias", true);
-  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
-                         activation_of(config, "hidden_act", "gelu")};
+                     channels = config.value_or("num_channels", 3);
+  design.dropout = config.value_or("hidden_dropout_prob", Rate{0}).value;
+  design.attention.dropout = config.value_or("attention_probs_dropout_prob", Rate{0}).value;
+  design.attention.bias = config.value_or("qkv_bias", true);
+  design.feed_forward = {config.count("intermediate_size"),
+                         activation_of(config, "hidden_act", HiddenAct::gelu)};
   const std::int64_t patches = (pixels / patch) * (pixels / patch);
   const LayerId image = add_input(network, "pixels", image_shape(channels, pixels, pixels));
   const LayerId embedded =
@@ -160,10 +156,6 @@ void vit(Design& design) {
   finish(network, first_token(network, "classifier.first", x), labels_of(config), "classifier");
 }
 
-struct ModelType {
-  std::string_view name;
-  void (*build)(Design&);
-};
 constexpr ModelType model_types[] = {{"bert", bert},
                                      {"roberta", roberta},
                                      {"distilbert", distilbert},
@@ -199,6 +191,24 @@ std::string config_text(const std::string& path) {
 
 }  // namespace
 
+void hugging_face::get_special(const json::Node& node, ModelType& type) {
+  const std::string& name = node.text();
+  std::vector<std::string> names;
+  for (const ModelType& known : model_types) {
+    names.emplace_back(known.name);
+    if (known.name == name) type = known;
+  }
+  if (type.build != nullptr) return;
+  node.refuse(fmt::format("unknown model type '{}'", name),
+              fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
+}
+
+void hugging_face::put_special_schema(json::Writer& out, const ModelType&) {
+  out.key("enum").open_array();
+  for (const ModelType& known : model_types) out.text(known.name);
+  out.close_array();
+}
+
 Network read_hugging_face(const std::string& path, const std::map<std::string, std::int64_t>& dims,
                           const NetworkDefaults& defaults) {
   const Config config(config_text(path), path);
@@ -212,34 +222,27 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
     }
     seq_length = value;
   }
-  const std::string type = config.text("model_type");
-  std::vector<std::string> names;
-  for (const ModelType& known : model_types) {
-    names.emplace_back(known.name);
-    if (known.name != type) continue;
-    const std::filesystem::path file(path);
-    std::string name = file.stem().string();
-    if (name == "config") name = file.parent_path().filename().string();
-    if (name.empty() || name == "." || name == "..") name = type;
-    Network network{name, {}, {}, {}};
-    Design design(config, network, seq_length, defaults);
-    known.build(design);
-    if (config.has("quantization_config")) {
-      network.warnings.push_back(
-          "'quantization_config' is ignored: all weights are trained in the precision of the step");
-    }
-    const std::vector<std::string> unread = config.unread_shapes();
-    if (!unread.empty()) {
-      constexpr std::size_t shown = 3;
-      const std::size_t more = unread.size() - std::min(shown, unread.size());
-      network.warnings.push_back(fmt::format("ignored keys that may change shapes: {}{}",
-                                             join(std::span(unread).first(unread.size() - more)),
-                                             more == 0 ? "" : fmt::format(" ({} more)", more)));
-    }
-    return network;
+  const ModelType type = config.model_type();
+  const std::filesystem::path file(path);
+  std::string name = file.stem().string();
+  if (name == "config") name = file.parent_path().filename().string();
+  if (name.empty() || name == "." || name == "..") name = type.name;
+  Network network{name, {}, {}, {}};
+  Design design(config, network, seq_length, defaults);
+  type.build(design);
+  if (config.has("quantization_config")) {
+    network.warnings.push_back(
+        "'quantization_config' is ignored: all weights are trained in the precision of the step");
   }
-  throw InputError(config.where("model_type"), fmt::format("unknown model type '{}'", type),
-                   fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
+  const std::vector<std::string> unread = config.unread_shapes();
+  if (!unread.empty()) {
+    constexpr std::size_t shown = 3;
+    const std::size_t more = unread.size() - std::min(shown, unread.size());
+    network.warnings.push_back(fmt::format("ignored keys that may change shapes: {}{}",
+                                           join(std::span(unread).first(unread.size() - more)),
+                                           more == 0 ? "" : fmt::format(" ({} more)", more)));
+  }
+  return network;
 }
 
 }  // namespace parsim::networks

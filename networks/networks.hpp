@@ -61,5 +61,7 @@ struct NetworkFormula {
 [[nodiscard]] Network read_hugging_face(const std::string& path,
                                         const std::map<std::string, std::int64_t>& dims,
                                         const NetworkDefaults& defaults = {});
+/// The JSON Schema of such a config.json, as far as it is read: it allows other keys.
+[[nodiscard]] std::string config_schema();
 
 }  // namespace parsim::networks

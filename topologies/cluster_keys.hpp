@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "topologies/keys.hpp"
+#include "topologies/document.hpp"
 
 namespace parsim::topologies {
 

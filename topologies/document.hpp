@@ -8,9 +8,18 @@
 #include <string_view>
 #include <vector>
 
-#include "topologies/keys.hpp"
+#include "core/json_keys.hpp"
 
 namespace parsim::topologies {
+
+using json::key;
+using json::Key;
+using json::Keys;
+using json::Names;
+using json::QuantityText;
+using json::required;
+using json::table_schema;
+using json::TableOf;
 
 /// One value of a file.
 struct Value {

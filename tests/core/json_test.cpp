@@ -268,10 +268,10 @@ TEST_CASE("json: values of the wrong type or out of range are refused with their
 
 TEST_CASE("json: hostile texts are refused and never crash") {
   CHECK(json_refusal(plan_from_json, std::string(1'000'000, '[')) ==
-        "f.json: nested deeper than 32 levels");
+        "f.json:1: nested deeper than 32 levels");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  CHECK(json_refusal(plan_from_json, deep) == "f.json: nested deeper than 32 levels");
+  CHECK(json_refusal(plan_from_json, deep) == "f.json:1: nested deeper than 32 levels");
   std::string wide = "{";
   for (int i = 0; i < 100; ++i) wide += "\"k" + std::to_string(i) + "\": 0, ";
   CHECK(json_refusal(plan_from_json, wide) == "f.json: an object with more than 64 members");

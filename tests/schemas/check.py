@@ -38,6 +38,28 @@ LAYOUT = {'micro_batches': 2, 'schedule': 'gpipe', 'zero': 1, 'zero_group': 'nod
 OFFER = {'name': 'box', 'price': '1k', 'device': 't4', 'gpus': 2, 'intra': '10 GB/s',
          'inter': '10 GB/s', 'latency': '1 us', 'date': '2024-01-31', 'label': 'test',
          'source': 'made up'}
+CONFIG = {'model_type': 'gpt2', 'n_embd': 12, 'n_layer': 1, 'n_head': 2, 'n_positions': 8,
+          'vocab_size': 9, 'n_inner': None, 'attn_pdrop': 0}
+# Schema, file that people write, what it holds, members in place of these that must be refused, or
+# not ("allowed"), by the schema and by the program with these arguments.
+WRITTEN = [
+    ('cluster-file', 'mine.json', CLUSTER,
+     [{'nodes': {}}, {'links': [{'a': 'x', 'rate': '1 GB/s'}]}, {'surplus': 1}],
+     ['show', 'cluster', 'mine.json']),
+    ('layout-file', 'layout.toml', LAYOUT,
+     [{'stages': {}}, {'zero_group': 0}, {'schedule': 'x'}, {'surplus': 1}],
+     ['plan', *SMALL, '--layout', 'layout.toml']),
+    ('offers-file', 'offers.json', {'offers': [OFFER]},
+     [{'offers': [{**OFFER, **slip}]}
+      for slip in ({'date': 2020}, {'rent': '3 /h'}, {'gpus': 0}, {'surplus': 1})],
+     ['buy', '--budget', '1k', '--job', str(ROOT / 'tests/schemas/job.toml'), '--offers',
+      'offers.json']),
+    ('config-file', 'config.json', CONFIG,
+     [{'model_type': 'gtp2'}, {'model_type': None}, {'n_embd': 0}, {'n_embd': '12'},
+      {'n_inner': 2 ** 22 + 1}, {'attn_pdrop': 1}, {'tie_word_embeddings': 1},
+      {'activation_function': 'gleu'}, {'attn_implementation': 'eagre'}, {'allowed': 1}],
+     ['show', 'network', './config.json']),
+]
 MOST_PLACES = 400  # of a document that slips are tried at
 
 # Schema, exit code, arguments.
@@ -214,33 +236,20 @@ def main():
             if run.returncode == code:
                 check_document(name, schemas[name], json.loads(run.stdout), what)
             used.add(name)
-        validator = jsonschema.Draft202012Validator(schemas['cluster-file'])
-        for slip in (None, ('nodes', {}), ('links', [{'a': 'x', 'rate': '1 GB/s'}]), ('surplus', 1)):
-            document = CLUSTER if slip is None else {**CLUSTER, slip[0]: slip[1]}
-            pathlib.Path('mine.json').write_text(json.dumps(document))
-            shown = subprocess.run([program, 'show', 'cluster', 'mine.json'], capture_output=True)
-            check(shown.returncode == (2 if slip else 0), f'cluster file: {slip}: {shown.stderr}')
-            check(validator.is_valid(document) == (slip is None), f'cluster-file: {slip}')
-        used.add('cluster-file')
-        validator = jsonschema.Draft202012Validator(schemas['layout-file'])
-        for slip in (None, ('stages', {}), ('zero_group', 0), ('schedule', 'x'), ('surplus', 1)):
-            document = LAYOUT if slip is None else {**LAYOUT, slip[0]: slip[1]}
-            pathlib.Path('layout.toml').write_text(toml(document))
-            planned = subprocess.run([program, 'plan', *SMALL, '--layout', 'layout.toml'],
-                                     capture_output=True)
-            check(planned.returncode == (2 if slip else 0), f'layout: {slip}: {planned.stderr}')
-            check(validator.is_valid(document) == (slip is None), f'layout-file: {slip}')
-        used.add('layout-file')
-        validator = jsonschema.Draft202012Validator(schemas['offers-file'])
-        for slip in (None, ('date', 2020), ('rent', '3 /h'), ('gpus', 0), ('surplus', 1)):
-            document = {'offers': [OFFER if slip is None else {**OFFER, slip[0]: slip[1]}]}
-            pathlib.Path('offers.json').write_text(json.dumps(document))
-            bought = subprocess.run([program, 'buy', '--budget', '1k', '--job',
-                                     ROOT / 'tests/schemas/job.toml', '--offers', 'offers.json'],
-                                    capture_output=True)
-            check(bought.returncode == (2 if slip else 0), f'offers: {slip}: {bought.stderr}')
-            check(validator.is_valid(document) == (slip is None), f'offers-file: {slip}')
-        used.add('offers-file')
+        for name, file, document, slips, arguments in WRITTEN:
+            validator = jsonschema.Draft202012Validator(schemas[name])
+            for slip in ({}, *slips):
+                slipped = {**document, **slip}
+                pathlib.Path(file).write_text(
+                    toml(slipped) if file.endswith('.toml') else json.dumps(slipped))
+                run = subprocess.run([program, *arguments, '--quiet'], capture_output=True)
+                good = not slip or 'allowed' in slip
+                check(run.returncode == (0 if good else 2), f'{name}: {slip}: {run.stderr}')
+                check(validator.is_valid(slipped) == good, f'{name}: {slip} and its schema')
+            used.add(name)
+        validator = jsonschema.Draft202012Validator(schemas['config-file'])
+        for path in (ROOT / 'tests/networks/data/hugging_face').glob('*.json'):
+            check(validator.is_valid(json.loads(path.read_text())), f'config-file: {path}')
         for name, path in FILES:
             read = gzip.open if str(path).endswith('.gz') else open
             with read(path, 'rt') as stream:

@@ -72,7 +72,7 @@ std::map<std::string, std::string> expected() {
        ":3:nodes.devices.count: -2 is out of range; accepted: a whole number from 1 to 131072"},
       {"negative_rate.toml",
        ":8:nodes.links.rate: '-12 GB/s' is negative; write for example '25 GB/s' or '200 Gbit/s'"},
-      {"nested_deeply.json", ": nested deeper than 32 levels"},
+      {"nested_deeply.json", ":1: nested deeper than 32 levels"},
       {"nested_deeply.toml",
        ":1:261: Error while parsing value: exceeded maximum nested value depth of 256 "
        "(TOML_MAX_NESTED_VALUES); accepted: TOML 1.0"},

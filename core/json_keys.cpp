@@ -1,10 +1,10 @@
-#include "topologies/keys.hpp"
+#include "core/json_keys.hpp"
 
 #include <algorithm>
 
 #include "core/errors.hpp"
 
-namespace parsim::topologies {
+namespace parsim::json {
 
 Names Keys::names() const {
   Names all;
@@ -12,14 +12,14 @@ Names Keys::names() const {
   return all;
 }
 
-json::Limits Keys::limits(std::string_view name) const {
+const Rule& Keys::rule(std::string_view name) const {
   const auto found =
       std::find_if(keys.begin(), keys.end(), [&](const Key& one) { return one.name == name; });
-  ensure(found != keys.end(), "a number that is read has a key");
-  return found->rule.limits;
+  ensure(found != keys.end(), "what is read has a key");
+  return found->rule;
 }
 
-void put_table_schema(json::Writer& out, const Keys& keys) {
+void put_table_schema(Writer& out, const Keys& keys) {
   out.key("type").text("object");
   out.key("properties").open_object();
   for (const Key& one : keys.keys) {
@@ -32,7 +32,7 @@ void put_table_schema(json::Writer& out, const Keys& keys) {
     if (one.required) out.text(one.name);
   }
   out.close_array();
-  out.key("additionalProperties").boolean(false);
+  out.key("additionalProperties").boolean(keys.others);
   if (keys.one_of.empty()) return;
   out.key("allOf").open_array();
   for (const std::vector<Names>& choice : keys.one_of) {
@@ -52,7 +52,7 @@ void put_table_schema(json::Writer& out, const Keys& keys) {
 }
 
 std::string table_schema(std::string_view title, const Keys& keys) {
-  json::Writer out;
+  Writer out;
   out.open_object();
   out.key("title").text(title);
   put_table_schema(out, keys);
@@ -60,9 +60,9 @@ std::string table_schema(std::string_view title, const Keys& keys) {
   return out.take();
 }
 
-void put_special_schema(json::Writer& out, const QuantityText&) {
+void put_special_schema(Writer& out, const QuantityText&) {
   out.key("type").text("string");
   out.key("pattern").text("^ *[0-9.]");
 }
 
-}  // namespace parsim::topologies
+}  // namespace parsim::json
