@@ -15,6 +15,7 @@
 #include "experiment/files.hpp"
 #include "experiment/options.hpp"
 #include "experiment/trainer_hosts.hpp"
+#include "experiment/trainer_hydra.hpp"
 #include "experiment/trainer_layout.hpp"
 #include "experiment/trainer_words.hpp"
 #include "strategies/blocks.hpp"
@@ -350,8 +351,8 @@ bool is_megatron(std::string_view text) {
 bool is_trainer_file(std::string_view text, const std::string& file) {
   if (is_json(text)) return is_deepspeed(text);
   return is_torchtitan(text, file) ||
-         (!file.ends_with(".toml") &&
-          (is_accelerate(text) || is_flagscale(text) || is_megatron(text)));
+         (!file.ends_with(".toml") && (is_accelerate(text) || is_flagscale(text) ||
+                                       is_megatron(text) || is_experiment_of_hydra(text, file)));
 }
 
 std::string trainer_file_in(const std::string& path) {
@@ -379,9 +380,11 @@ LayoutFile read_trainer_file(std::string_view text, const std::string& file, con
                      "accepted: a transformer, or a file of DeepSpeed or accelerate");
   }
   if (is_torchtitan(text, file)) return of_torchtitan(read_tables(text, file), network, cluster);
-  const TrainerWords words = read_words(text, file);
-  return is_flagscale(text) ? of_flagscale(words, network, cluster)
-                            : of_megatron(words, network, cluster);
+  const TrainerWords words = is_experiment_of_hydra(text, file)
+                                 ? read_experiment_of_hydra(text, file)
+                                 : read_words(text, file);
+  return words.has("hetero-process-meshes") ? of_flagscale(words, network, cluster)
+                                            : of_megatron(words, network, cluster);
 }
 
 }  // namespace parsim::experiment

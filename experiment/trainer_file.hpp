@@ -15,11 +15,11 @@ namespace parsim::experiment {
 [[nodiscard]] bool is_trainer_file(std::string_view text, const std::string& file);
 
 /// What plan --launch writes to a folder, and what is read of one: the first that is there.
-inline constexpr std::string_view trainer_files[] = {"conf/train/parallelism.yaml",
-                                                     "ds_config.json", "parallelism.toml",
-                                                     "accelerate.yaml", "run.sh"};
-/// The file of a folder that plan --launch wrote, else `path` itself. Throws InputError for a
-/// folder without such a file.
+inline constexpr std::string_view trainer_files[] = {
+    "conf/train.yaml", "ds_config.json",   "parallelism.toml", "accelerate.yaml",
+    "run.sh",          "parallelism.yaml", "train.yaml"};
+/// The file of a folder that plan --launch wrote, or of FlagScale's conf or conf/train, else `path`
+/// itself. Throws InputError for a folder without such a file.
 [[nodiscard]] std::string trainer_file_in(const std::string& path);
 
 /// The layout that the trainer would run on all GPUs of the cluster, or those that a file

@@ -177,8 +177,17 @@ std::vector<std::string> TrainerWords::texts(std::string_view name) const {
 
 std::string TrainerWords::where(std::string_view name) const {
   const TrainerWord* word = find(name);
-  return word == nullptr ? fmt::format("{}:{}", file_, name)
-                         : fmt::format("{}:{}:{}", file_, word->line, name);
+  if (word == nullptr) return fmt::format("{}:{}", file_, name);
+  return fmt::format("{}:{}:{}", word->file.empty() ? file_ : word->file, word->line, name);
+}
+
+void TrainerWords::add(const TrainerWords& later) {
+  for (const auto& [name, word] : later.words_) {
+    TrainerWord& added = words_[name] = word;
+    if (added.file.empty()) added.file = later.file_;
+  }
+  // The hosts and the messages are those of the file that decides.
+  if (!later.words_.contains("defaults")) file_ = later.file_;
 }
 
 void TrainerWords::refuse(std::string_view name, const std::string& accepted) const {
@@ -196,7 +205,9 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
   std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>> values;
   std::set<std::string> unassigned;
   const std::string_view whole = text;
-  std::string last;  // of which values may follow in later lines
+  std::string last;   // of which values may follow in later lines
+  std::string table;  // the pair before, if it has no value
+  std::size_t table_indent = 0;
   std::int64_t number = 0;
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
@@ -208,11 +219,17 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (const auto pair = yaml_pair(without_comment(line))) {
       last = pair->first;
+      const std::size_t indent = line.find_first_not_of(blanks);
+      if (!table.empty() && indent > table_indent && words[table].values.empty()) {
+        words.erase(table);
+      }
       if (trimmed(pair->second).starts_with('{')) {
         throw InputError(fmt::format("{}:{}:{}", file, number, last), "a table in one line",
                          "accepted: a line for each setting");
       }
       words[last] = {yaml_values(pair->second), number};
+      table = words[last].values.empty() ? last : "";
+      table_indent = indent;
       continue;
     }
     const std::string_view content = trimmed(without_comment(line));

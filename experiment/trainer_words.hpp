@@ -16,6 +16,7 @@ struct TrainerWord {
   std::vector<std::string> values;  ///< none of a flag without a value
   std::int64_t line = 0;
   std::string unsure{};  ///< why a script may not give it: "within a condition or loop"
+  std::string file{};    ///< if it is not that of the others
 };
 
 class TrainerWords {
@@ -40,6 +41,8 @@ class TrainerWords {
   [[nodiscard]] std::string where(std::string_view name) const;
   [[noreturn]] void refuse(std::string_view name, const std::string& accepted) const;
   [[nodiscard]] const std::string& file() const { return file_; }
+  /// Words of another file, which replace those of the same name.
+  void add(const TrainerWords& later);
 
  private:
   [[nodiscard]] const TrainerWord* find(std::string_view name) const;
@@ -52,10 +55,11 @@ class TrainerWords {
 
 /// Of a script: "--name value …", quoted or not; comments and line ends with a backslash are left
 /// out. Of YAML: "name: value" and "--name: value" at any depth, lists in one line or one item a
-/// line. Names have dashes for underscores, and no dashes in front. A name given twice is that of
-/// the last time, as for the trainer. "$" are the variables of arguments that the text does not
-/// assign. What a script gives within a condition, a loop or a here-document, or differently to
-/// several launches, is marked as unsure.
+/// line; a name above deeper ones is a table's, which has no value. Names have dashes for
+/// underscores, and no dashes in front. A name given twice is that of the last time, as for the
+/// trainer. "$" are the variables of arguments that the text does not assign. What a script gives
+/// within a condition, a loop or a here-document, or differently to several launches, is marked as
+/// unsure.
 [[nodiscard]] TrainerWords read_words(std::string_view text, const std::string& file);
 /// Of JSON or TOML: names are those of the tables and keys, with a dot between. Throws InputError
 /// for broken syntax.
