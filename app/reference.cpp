@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -160,6 +159,13 @@ void add_devices(std::string& out) {
   }
 }
 
+struct Reference {
+  std::string text{};
+};
+void fields(auto& visit, json::Of<Reference> auto& reference) {
+  visit("text", reference.text, "Markdown");
+}
+
 }  // namespace
 
 std::string reference_markdown() {
@@ -187,10 +193,14 @@ std::string reference_markdown() {
   return out;
 }
 
+std::string reference_schema() {
+  return json::schema_of_file<Reference>("What parsim reference --json prints");
+}
+
 Outcome run_reference(const experiment::Arguments& /*arguments*/) {
   Outcome outcome;
   outcome.document.plain = reference_markdown();
-  outcome.document.json = nlohmann::json{{"text", outcome.document.plain}}.dump(2);
+  outcome.document.json = report::result_text(Reference{outcome.document.plain});
   return outcome;
 }
 

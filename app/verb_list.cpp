@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "app/verbs.hpp"
 #include "networks/networks.hpp"
+#include "report/result_text.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
@@ -15,6 +14,10 @@ namespace {
 struct Entry {
   std::string name, summary;
 };
+void fields(auto& visit, json::Of<Entry> auto& entry) {
+  visit("name", entry.name);
+  visit("summary", entry.summary);
+}
 
 template <class Catalogue>
 std::vector<Entry> entries(const Catalogue& catalogue) {
@@ -42,6 +45,10 @@ std::vector<Entry> device_entries() {
 
 }  // namespace
 
+std::string list_schema() {
+  return json::schema_of_file<std::vector<Entry>>("What parsim list --json prints");
+}
+
 Outcome run_list(const experiment::Arguments& arguments) {
   using List = std::vector<Entry> (*)();
   const std::pair<std::string_view, List> lists[] = {
@@ -50,11 +57,9 @@ Outcome run_list(const experiment::Arguments& arguments) {
       {"costs", [] { return entries(sim::cost_sources()); }},
   };
   const std::vector<Entry> list = experiment::parse_word(arguments.words.at(0), "list", lists)();
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
   std::vector<std::string> names;
   std::vector<std::string> summaries;
   for (const Entry& entry : list) {
-    json.push_back({{"name", entry.name}, {"summary", entry.summary}});
     names.push_back(entry.name);
     summaries.push_back(entry.summary);
   }
@@ -63,7 +68,7 @@ Outcome run_list(const experiment::Arguments& arguments) {
   report::add_words(table, "name", "name", names);
   report::add_words(table, "summary", "summary", summaries);
   outcome.document.tables = {std::move(table)};
-  outcome.document.json = json.dump(2);
+  outcome.document.json = report::result_text(list);
   return outcome;
 }
 

@@ -1,5 +1,5 @@
-// JSON Schemas of everything that parsim writes or reads as JSON: of files from their lists of
-// fields (core/json_fields.hpp), of reports from report/schemas/.
+// JSON Schemas of everything that parsim writes or reads as JSON: from their lists of fields
+// (core/json_fields.hpp), but for those in report/schemas/.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,23 +33,27 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 20> listed_schemas{
+constexpr std::array<ListedSchema, 24> listed_schemas{
     {{"buy", report::buy_schema},
      {"calibrate", calibrate_schema},
      {"cluster-file", topologies::cluster_schema},
      {"collective", collective_schema},
      {"compare", report::compare_schema},
+     {"completion", completion_schema},
      {"config-file", networks::config_schema},
      {"dag-file", dag_schema},
+     {"doctor", doctor_schema},
      {"explain", explain_schema},
      {"import", import_schema},
      {"layout-file", experiment::layout_schema},
+     {"list", list_schema},
      {"machine-file", machine_schema},
      {"measurements-file", measurements_schema},
      {"offers-file", experiment::offers_schema},
      {"plan", report::plan_summary_schema},
      {"plan-file", plan_schema},
      {"profile-file", profile_schema},
+     {"reference", reference_schema},
      {"show-cluster", report::cluster_report_schema},
      {"show-network", report::network_schema},
      {"simulate", report::simulate_schema},
@@ -70,13 +74,12 @@ Json schema_file(std::string_view name) {
 }
 
 /// The files write a key once: an object has the properties listed and no others, and requires
-/// those whose names do not end in "?", unless "additionalProperties" says otherwise; "extends"
-/// names a definition whose properties come first.
+/// those whose names do not end in "?", unless "additionalProperties" says otherwise.
 // NOLINTNEXTLINE(misc-no-recursion): as deep as our own files
-Json expanded(const Json& schema, const Json& definitions) {
+Json expanded(const Json& schema) {
   if (schema.is_array()) {
     Json list = Json::array();
-    for (const Json& inner : schema) list.push_back(expanded(inner, definitions));
+    for (const Json& inner : schema) list.push_back(expanded(inner));
     return list;
   }
   if (!schema.is_object()) return schema;
@@ -85,23 +88,18 @@ Json expanded(const Json& schema, const Json& definitions) {
   for (const auto& [key, inner] : schema.items()) {
     if (key == "enum" || key == "const") {
       result[key] = inner;
-    } else if (key != "extends" && (!object || (key != "properties" && key != "required"))) {
-      result[key] = expanded(inner, definitions);
+    } else if (!object || (key != "properties" && key != "required")) {
+      result[key] = expanded(inner);
     }
   }
   if (!object) return result;
-  Json properties = Json::object();
-  if (schema.contains("extends")) {
-    properties = definitions.at(schema["extends"].get<std::string>()).at("properties");
-  }
-  properties.update(schema["properties"]);
   if (!schema.contains("type")) result["type"] = "object";
   result["properties"] = Json::object();
   result["required"] = schema.value("required", Json::array());
-  for (const auto& [key, inner] : properties.items()) {
+  for (const auto& [key, inner] : schema["properties"].items()) {
     const bool optional = key.ends_with('?');
     const std::string name = key.substr(0, key.size() - (optional ? 1 : 0));
-    result["properties"][name] = expanded(inner, definitions);
+    result["properties"][name] = expanded(inner);
     if (!optional) result["required"].push_back(name);
   }
   if (!schema.contains("additionalProperties")) result["additionalProperties"] = false;
@@ -162,11 +160,11 @@ void add_options(Json& inputs, std::string_view verb) {
   }
 }
 
-Json own_schema(std::string_view name, const Json& shared) {
+Json own_schema(std::string_view name) {
   for (const ListedSchema& listed : listed_schemas) {
     if (listed.name == name) return Json::parse(listed.text());
   }
-  return expanded(schema_file(name), shared);
+  return expanded(schema_file(name));
 }
 
 /// The schema with the definitions that it needs, so that it stands alone.
@@ -174,10 +172,10 @@ Json whole_schema(std::string_view name) {
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"$id", fmt::format("urn:parsim:{}", name)}};
   const Json shared = schema_file(schema_shared);
-  schema.update(own_schema(name, shared));
+  schema.update(own_schema(name));
   Json definitions = Json::object();
   for (const auto& [key, definition] : shared.items()) {
-    definitions[key] = expanded(definition, shared);
+    definitions[key] = expanded(definition);
   }
   add_options(definitions["inputs"], name);
   std::set<std::string> needed, known;

@@ -36,6 +36,20 @@ bool is_installed(const std::string& list, const std::string& package) {
 struct Finding {
   std::string what, state, needed_for, package;
 };
+void fields(auto& visit, json::Of<Finding> auto& finding) {
+  visit("what", finding.what);
+  visit("state", finding.state);
+  visit("needed_for", finding.needed_for);
+  visit("package", finding.package);
+}
+
+struct Completion {
+  std::string shell{}, text{};
+};
+void fields(auto& visit, json::Of<Completion> auto& completion) {
+  visit("for", completion.shell);
+  visit("text", completion.text);
+}
 
 /// The packages of cmake/packages.txt and whether they are there.
 std::vector<Finding> package_findings() {
@@ -119,6 +133,13 @@ void check_unchanged(const Json& inputs, const std::string& path) {
 
 }  // namespace
 
+std::string completion_schema() {
+  return json::schema_of_file<Completion>("What parsim completion --json prints");
+}
+std::string doctor_schema() {
+  return json::schema_of_file<std::vector<Finding>>("What parsim doctor --json prints");
+}
+
 Outcome run_completion(const experiment::Arguments& arguments) {
   using Script = std::string (*)();
   const std::pair<std::string_view, Script> scripts[] = {{"bash", bash_completion}};
@@ -126,23 +147,19 @@ Outcome run_completion(const experiment::Arguments& arguments) {
   outcome.document.plain = experiment::parse_word(arguments.words.at(0), "completion", scripts)();
   outcome.document.tables.emplace_back();
   outcome.document.json =
-      Json{{"for", arguments.words.at(0)}, {"text", outcome.document.plain}}.dump(2);
+      report::result_text(Completion{arguments.words.at(0), outcome.document.plain});
   return outcome;
 }
 
 Outcome run_doctor(const experiment::Arguments& /*arguments*/) {
   const sim::SimgridFound simgrid = sim::find_simgrid();
-  Json json = Json::array();
+  const std::vector<Finding> found = findings(simgrid);
   std::vector<std::string> what, state, needed, package, missing;
-  for (const Finding& finding : findings(simgrid)) {
+  for (const Finding& finding : found) {
     what.push_back(finding.what);
     state.push_back(finding.state);
     needed.push_back(finding.needed_for);
     package.push_back(finding.package);
-    json.push_back({{"what", finding.what},
-                    {"state", finding.state},
-                    {"needed_for", finding.needed_for},
-                    {"package", finding.package}});
     if (finding.state == "missing" && !finding.package.empty()) missing.push_back(finding.package);
   }
   report::Table table;
@@ -156,7 +173,7 @@ Outcome run_doctor(const experiment::Arguments& /*arguments*/) {
   outcome.document.notes = {missing.empty() ? "no package is missing"
                                             : "to install what is missing: apt-get install " +
                                                   join(missing, " ")};
-  outcome.document.json = json.dump(2);
+  outcome.document.json = report::result_text(found);
   return outcome;
 }
 

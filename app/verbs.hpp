@@ -60,8 +60,12 @@ struct Verb {
 /// The JSON Schema of its result.
 [[nodiscard]] std::string calibrate_schema();
 [[nodiscard]] std::string collective_schema();
+[[nodiscard]] std::string completion_schema();
+[[nodiscard]] std::string doctor_schema();
 [[nodiscard]] std::string explain_schema();
 [[nodiscard]] std::string import_schema();
+[[nodiscard]] std::string list_schema();
+[[nodiscard]] std::string reference_schema();
 /// What 'schema' can print.
 [[nodiscard]] const std::vector<std::string>& schema_names();
 /// What 'collective' can time.

@@ -144,8 +144,7 @@ template <class T>
   Writer out;
   out.open_object();
   out.key("title").text(title);
-  const T value{};
-  put_object_schema(out, [&](FieldSchema& visit) { fields(visit, value); });
+  put_schema_members(out, T{}, {});
   out.close_object();
   return out.take();
 }
