@@ -1,5 +1,5 @@
 // Fuzz target: whatever the text, each reader of layouts, trainers' files, sweeps, times of layers,
-// offers, jobs and traces refuses it with an InputError or makes a value.
+// offers, jobs, traces and a config.json refuses it with an InputError or makes a value.
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "experiment/layer_times.hpp"
@@ -40,6 +40,10 @@ void parsim::fuzz::run(const std::string& input) {
     });
   }
   may_refuse([&] { (void)experiment::read_layer_times(input, "layers.csv"); });
+  may_refuse([&] {
+    const MemoryFile file(input);
+    (void)networks::read_hugging_face(file.path(), {});
+  });
   may_refuse([&] { (void)experiment::read_offers(input, "offers.toml"); });
   may_refuse([&] {
     const MemoryFile file(input);
