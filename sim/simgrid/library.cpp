@@ -22,8 +22,7 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
-// Differences between the releases of SimGrid. Run with 3.32 (Debian 12); the branches for newer
-// releases follow their ChangeLog and headers.
+// Differences between the releases of SimGrid. Run with 3.32 (Debian 12) and 4.1.
 
 s4u::NetZone* star_zone(s4u::Engine& engine) {
 #if SIMGRID_VERSION >= 40000
