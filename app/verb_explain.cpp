@@ -346,13 +346,10 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   if (auto goodput = report::goodput_table({run.result})) {
     document.tables.push_back(std::move(*goodput));
   }
-  document.head.push_back(fmt::format(
-      "{}: step {:.4g} ms {} (90 %: {:.4g} to {:.4g}), {:.4g} ms estimated", planned.plan.strategy,
+  document.notes.push_back(fmt::format(
+      "a search estimates this plan at {:.4g} ms, with {:.4g} ms {}", explanation.step.count() * 1e3,
       run.result.step_time.count() * 1e3,
-      experiment.request.sim.fidelity == sim::Fidelity::analytic ? "in closed form" : "simulated",
-      run.result.step_time.count() * run.result.interval.low * 1e3,
-      run.result.step_time.count() * run.result.interval.high * 1e3,
-      explanation.step.count() * 1e3));
+      experiment.request.sim.fidelity == sim::Fidelity::analytic ? "in closed form" : "simulated"));
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");

@@ -31,12 +31,6 @@ std::vector<std::string> rivals(const std::vector<experiment::RunResult>& sorted
   return names;
 }
 
-/// "[ms]" of "step [ms]".
-std::string unit_of(const Column& column) {
-  const std::size_t from = column.title.find('[') + 1;
-  return column.title.substr(from, column.title.size() - from - 1);
-}
-
 /// The fastest plan that fits and what it takes. `sorted`: rows in their order; `table`: theirs.
 std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& sorted,
                                       const Table& table, const std::string& advice,
@@ -47,23 +41,11 @@ std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& 
     return {"No plan fits in memory." + (advice.empty() ? "" : " " + advice)};
   }
   R best = sorted.front();
-  const auto cell = [&](std::string_view key) {
-    const auto column = std::find_if(table.columns.begin(), table.columns.end(),
-                                     [&](const Column& one) { return one.key == key; });
-    return std::pair(table.rows.front()[static_cast<std::size_t>(column - table.columns.begin())],
-                     *column);
-  };
-  const auto [step, step_column] = cell("step_time_s");
-  const auto [interval, interval_column] = cell("interval");
-  const experiment::DeviceResult& fullest = *best.fullest();
+  const auto [step, use] = plan_lines(best, table);
   // The strategy 'best' gives the best plan its name, which does not say where it came from.
-  std::vector<std::string> lines = {fmt::format(
-      "Best: {}{}, {} {} (90 %: {})", best.strategy == "best" ? "" : best.strategy + ", ",
-      strategies::short_text(best.degrees), step.text, unit_of(step_column), interval.text)};
-  std::string second = fmt::format("      {} samples/s, {} % MFU, {} of {}",
-                                   cell("throughput_samples_per_s").first.text,
-                                   three_digits(100 * best.flops.mfu(best.step_time)),
-                                   to_text(fullest.peak()), to_text(fullest.capacity));
+  std::vector<std::string> lines = {
+      fmt::format("Best: {}{}", best.strategy == "best" ? "" : best.strategy + ", ", step)};
+  std::string second = "      " + use;
   const std::vector<std::string> others = rivals(sorted);
   if (best.probability_fastest && sorted.size() > 1) {
     second += fmt::format(", {:.0f} % likely to be the fastest", 100 * *best.probability_fastest);

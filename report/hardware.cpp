@@ -97,6 +97,11 @@ void add_hardware(Document& document, const std::vector<experiment::RunResult>& 
   add_memory(table, results);
   if (rows.refusal.empty()) {
     document.head.push_back("measured on " + machine_line(rows.machine));
+    if (results.size() == 1 && results[0].measured) {
+      document.answer.push_back(fmt::format("      measured: {} (prediction {})",
+                                            to_text(results[0].measured->median),
+                                            signed_percent(error_of(results[0]))));
+    }
     for (const experiment::RunResult& result : results) {
       if (result.measured_note.empty()) continue;
       document.notes.push_back(

@@ -311,6 +311,25 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool whole
   return columns.take();
 }
 
+PlanLines plan_lines(const experiment::RunResult& first, const Table& table) {
+  const auto cell = [&](std::string_view key) {
+    const auto column = std::find_if(table.columns.begin(), table.columns.end(),
+                                     [&](const Column& one) { return one.key == key; });
+    if (column == table.columns.end()) throw BrokenInvariant("a table of results without a step");
+    return std::pair(table.rows.front()[static_cast<std::size_t>(column - table.columns.begin())],
+                     column->title);
+  };
+  const auto [step, title] = cell("step_time_s");
+  const std::size_t unit = title.find('[') + 1;  // "step [ms]"
+  const experiment::DeviceResult& fullest = *first.fullest();
+  return {fmt::format("{}, {} {} (90 %: {})", strategies::short_text(first.degrees), step.text,
+                      title.substr(unit, title.size() - unit - 1), cell("interval").first.text),
+          fmt::format("{} samples/s, {} % MFU, {} of {}",
+                      cell("throughput_samples_per_s").first.text,
+                      three_digits(100 * first.flops.mfu(first.step_time)),
+                      to_text(fullest.peak()), to_text(fullest.capacity))};
+}
+
 void add_question(Table& table, const experiment::Experiment& experiment) {
   const auto add = [&](const std::string& key, const std::string& text) {
     add_words(table, key, key, std::vector<std::string>(table.rows.size(), text),

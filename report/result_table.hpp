@@ -15,6 +15,13 @@ namespace parsim::report {
 [[nodiscard]] Table result_table(const std::vector<experiment::RunResult>& results, bool whole,
                                  strategies::Objective objective = strategies::Objective::time);
 
+/// What the plan of the table's first row takes.
+struct PlanLines {
+  std::string step;  ///< "tp 1 x pp 1 x dp 8, zero 3, 124 ms (90 %: 103-275)"
+  std::string use;   ///< "2070 samples/s, 48.3 % MFU, 3.56 GiB of 16.0 GiB"
+};
+[[nodiscard]] PlanLines plan_lines(const experiment::RunResult& first, const Table& table);
+
 inline constexpr const char* question_keys[] = {"network", "cluster", "batch", "precision",
                                                 "optimizer"};
 /// Adds, for programs, what the rows answer, so that tables of several runs can be stacked.

@@ -86,14 +86,22 @@ std::optional<Table> jitter_table(const experiment::Experiment& experiment,
 Document report_simulation(const experiment::Experiment& experiment,
                            const experiment::RunResult& result) {
   Document document;
+  document.tables = {result_table({result}, true), device_table(result)};
+  const auto [step, use] = plan_lines(result, document.tables.front());
+  if (result.fits()) {
+    document.answer = {result.strategy + ": " + step};
+  } else {
+    document.answer = {fmt::format("{} does not fit in memory: {}", result.strategy,
+                                   experiment::memory_verdict(result)),
+                       "      with enough memory: " + step};
+  }
+  document.answer.push_back("      " + use);
   document.head = source_lines(experiment, {result});
   document.head.insert(document.head.begin(), question_line(experiment));
-  document.tables = {result_table({result}, true), device_table(result)};
   if (auto table = jitter_table(experiment, {result})) document.tables.push_back(std::move(*table));
   if (auto table = goodput_table({result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed comm. and idle of a strategy are means over the GPUs",
                     result.checks};
-  if (!result.fits()) document.notes.push_back("memory: " + experiment::memory_verdict(result));
   const std::string advice = advice_for(experiment, {result});
   if (!advice.empty()) document.notes.push_back(advice);
   for (const std::string& note : result.notes) document.notes.push_back(note);

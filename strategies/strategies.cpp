@@ -41,7 +41,8 @@ const std::vector<Strategy>& all() {
 
 std::span<const StrategyAlias> strategy_aliases() {
   static constexpr StrategyAlias aliases[] = {
-      {"ddp", "data"}, {"fsdp", "data", 3}, {"megatron", "tensor"}, {"3d", "tensor"}};
+      {"ddp", "data"},        {"dp", "data"},   {"fsdp", "data", 3}, {"tp", "tensor"},
+      {"megatron", "tensor"}, {"3d", "tensor"}, {"pp", "pipeline"}};
   return aliases;
 }
 
