@@ -72,6 +72,13 @@ TEST_CASE(
   const double predicted = row["step_time_s"];
   CHECK(row["measured_error"] == testing::approx((predicted - measured) / measured));
 
+  const Finished both = run_hardware(appended({"simulate", "--network", "lenet5", "--batch", "32",
+                                               "--strategy", "data", "--profile", profile},
+                                              on_host));
+  CAPTURE(both.out);
+  CHECK(both.out.starts_with("data: tp 1 x pp 1 x dp 2, "));
+  CHECK(both.out.find("\n      measured: ") < both.out.find("\n\n"));  // in the answer
+
   const Finished simulated = run_hardware({"simulate", "--network", "lenet5", "--batch", "32",
                                            "--strategy", "data", "--profile", profile, "--json"});
   CHECK(json::parse(simulated.out)["step_time_s"] == row["step_time_s"]);
