@@ -42,6 +42,29 @@ std::string compared_with(const Page& page) {
                      to_text(page.what_ifs.step), page.what_ifs.strategy);
 }
 
+/// What costs and takes what: the cluster as it is, and the others that have both.
+struct Choice {
+  std::string name;
+  Seconds step{};
+  double cost = 0;  ///< per million samples
+};
+
+/// Those that no other is faster and cheaper than (Pareto).
+std::string worth_considering(const std::vector<Choice>& choices) {
+  std::vector<std::string> texts;
+  for (const Choice& one : choices) {
+    const auto beats = [&](const Choice& other) {
+      return other.step <= one.step && other.cost <= one.cost &&
+             (other.step < one.step || other.cost < one.cost);
+    };
+    if (std::any_of(choices.begin(), choices.end(), beats)) continue;
+    texts.push_back(
+        fmt::format("{} ({}, {})", one.name, to_text(one.step), three_digits(one.cost)));
+  }
+  return fmt::format("Worth considering, since nothing here is both faster and cheaper: {}.",
+                     join(texts));
+}
+
 }  // namespace
 
 std::string gain_of(Seconds step, Seconds with) {
@@ -116,6 +139,8 @@ std::string other_clusters_of(const Page& page) {
       "<h4>If the cluster were different</h4>\n<table><thead><tr><th>change, and the plan then<th "
       "class=n>step<th class=n>difference{}<tbody>\n",
       here ? "<th class=n>cost/M samples" : "");
+  std::vector<Choice> choices;
+  if (here) choices.push_back({"as it is", page.sections.front().result.step_time, *here});
   for (const WhatIf& row : page.what_ifs.rows) {
     const experiment::RunResult* const result = row.result && !row.unused ? &*row.result : nullptr;
     out += fmt::format(
@@ -129,6 +154,8 @@ std::string other_clusters_of(const Page& page) {
       const auto cost =
           result != nullptr ? result->cost_per_million_samples() : std::optional<double>{};
       numbers.push_back(cost ? three_digits(*cost) : "-");
+      if (cost && row.kind != WhatIf::Kind::half_memory)
+        choices.push_back({row.change, result->step_time, *cost});
     }
     for (const std::string& number : numbers) out += "<td class=n>" + number;
     out += "\n";
@@ -143,7 +170,10 @@ std::string other_clusters_of(const Page& page) {
              here ? fmt::format(" (the plan above costs {})", three_digits(*here)) : "",
              page.what_ifs.strategy == "best"
                  ? ""
-                 : "; 'best', which searches longer, may find faster plans");
+                 : "; 'best', which searches longer, may find faster plans") +
+         (choices.size() < 2
+              ? ""
+              : fmt::format("<p class=key>{}</p>\n", html(worth_considering(choices))));
 }
 
 }  // namespace parsim::report

@@ -41,5 +41,35 @@ TEST_CASE("other clusters: differences are to the same strategy's plan for the c
   CHECK(machines_answer(page).ends_with("(+6.5 %). Each planned anew, for the same batch."));
 }
 
+TEST_CASE("other clusters: what is neither faster nor cheaper than another is not worth it") {
+  experiment::Request request;
+  request.network = "mlp";
+  request.cluster = "star:2,device=p100-sxm2*1+v100-sxm2*1,rate=25GB/s,latency=1us";
+  request.batch = 96;
+  const experiment::Experiment experiment(request);
+  const Document document;
+  Page page{experiment, document, {}, ""};
+  // 1000 samples a step: a step that costs 0.002 costs 2 per million samples.
+  const auto priced = [](double step, double cost) {
+    experiment::RunResult result = result_of("tensor", step);
+    result.samples_per_second = 1000 / step;
+    result.upkeep.cost = Money{cost / 1000};
+    return result;
+  };
+  using Kind = experiment::WhatIf::Kind;
+  page.sections.emplace_back().result = priced(4, 2);
+  page.what_ifs = {"tensor",
+                   Seconds{4},
+                   {{Kind::half_memory, "half the memory", priced(3, 1)},
+                    {Kind::without, "without the p100", priced(5, 1.5)},
+                    {Kind::without, "without the v100", priced(6, 1.75)},
+                    {Kind::one_more, "one more p100", priced(3, 2.5)},
+                    {Kind::one_more, "one more v100", priced(3, 2.25)}}};
+  CHECK(other_clusters_of(page).find("cheaper: as it is (4.00 s, 2.00), without the p100 (5.00 s, "
+                                     "1.50), one more v100 (3.00 s, 2.25).") != std::string::npos);
+  for (experiment::WhatIf& row : page.what_ifs.rows) row.result->upkeep.cost.reset();
+  CHECK(other_clusters_of(page).find("Worth") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace parsim::report
