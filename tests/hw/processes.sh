@@ -53,9 +53,10 @@ launch 3 check "${dags[@]}"
 [[ $code == 0 ]] || fail "check: exit code $code"
 [[ $(grep -c 'equal within the tolerance' "$place/out") == "$#" ]] || fail 'check: not one report'
 
-launch 3 run --steps 5 "${dags[@]}" -o "$place/measured.json"
+# Two of them suffice here.
+launch 3 run --steps 5 "${dags[@]:0:4}" -o "$place/measured.json"
 [[ $code == 0 ]] || fail "run: exit code $code"
-[[ $(grep -o '"strategy"' "$place/measured.json" | wc -l) == "$#" ]] || fail "run: $# rows are wanted"
+[[ $(grep -o '"strategy"' "$place/measured.json" | wc -l) == 2 ]] || fail 'run: two rows are wanted'
 grep -q '"error": *"[^"]' "$place/measured.json" && fail "run: a row has an error"
 
 launch 2 run "${dags[@]}"
