@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "experiment/run.hpp"
 #include "lowering/recompute.hpp"
 #include "strategies/price.hpp"
 
@@ -64,6 +65,14 @@ std::optional<std::int64_t> largest_batch(const strategies::StrategyInput& input
   return fitting * gpus;
 }
 
+Seconds step_with(const Experiment& experiment, strategies::StrategyInput input,
+                  const Saving& saving) {
+  input.zero_stage = saving.zero_stage;
+  input.recompute = saving.recompute;
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
+  return run_plan(experiment, {plan}, Operations::folded).result.step_time;
+}
+
 }  // namespace
 
 std::string what_would_fit(const Experiment& experiment, double memory) {
@@ -90,6 +99,8 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
     most = saving;
     if (!data_fits(input, saving, experiment.batch)) continue;
     ways.push_back("with " + options_of(saving));
+    if (memory == 1.0)
+      ways.back() += fmt::format(" ({})", to_text(step_with(experiment, input, saving)));
     break;
   }
   const bool helps = !ways.empty();
