@@ -295,7 +295,10 @@ std::string what_helps(const StrategySection& section) {
 
 std::string what_to_buy(const Page& page) {
   const std::string machines = machines_answer(page);
-  return machines + (machines.empty() ? "" : " ") + "With prices, 'parsim buy' ranks purchases.";
+  const bool priced = page.sections.front().result.cost_per_million_samples().has_value();
+  return machines + (machines.empty() ? "" : " ") +
+         (priced ? "'parsim buy' ranks what a budget buys or rents."
+                 : "With prices, 'parsim buy' ranks purchases.");
 }
 
 /// The next plan that fits and is not equally fast, or null.

@@ -57,7 +57,8 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
     if (shortest == Seconds{} || result.step_time < shortest) shortest = result.step_time;
     longest = std::max(longest, result.step_time * result.interval.high);
   }
-  const double full = std::min(longest, longest_bar * shortest).count();
+  constexpr double margin = 1.02;  // for the ends of whiskers
+  const double full = margin * std::min(longest, longest_bar * shortest).count();
   if (full <= 0) return {};
   const std::vector<double> ticks = axis_ticks(full);
   const std::string grid = grid_of(ticks, full);
@@ -87,9 +88,9 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
           "<g class=whisker><line x1={0} x2={1} y1=50% y2=50% /><line x1={0} x2={0} "
           "y1=25% y2=75% />",
           width_percent(low), width_percent(std::min(high, 1.0)));
-      if (high < 1) {
-        out += fmt::format("<line x1={0} x2={0} y1=25% y2=75% />", width_percent(high));
-      }
+      out += high < 1
+                 ? fmt::format("<line x1={0} x2={0} y1=25% y2=75% />", width_percent(high))
+                 : "<svg x=100% overflow=visible><path class=on d=\"M-7 4L-1 9L-7 14\"/></svg>";
       out += "</g>";
     }
     if (result.step_time.count() > full * (1 + 1e-9)) {
@@ -100,7 +101,9 @@ std::string draw_steps(const std::vector<experiment::RunResult>& results) {
   }
   out += axis_of(ticks, full) + "</div>\n<p class=key>";
   out += time_key;
-  out += ", mean of the GPUs that compute; <i class=whisk></i>\u00a090 % interval";
+  out +=
+      ", mean of the GPUs that compute; <i class=whisk></i>\u00a090\u00a0%\u00a0interval, "
+      "\u203a where it goes on";
   if (cut) out += fmt::format("; bars longer than {} are cut", to_text(Seconds{full}));
   return out + "</p>\n";
 }

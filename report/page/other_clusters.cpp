@@ -123,6 +123,10 @@ std::string machines_answer(const Page& page) {
   for (const WhatIf& row : page.what_ifs.rows) {
     if (row.kind == WhatIf::Kind::half_memory) continue;
     texts.push_back(fmt::format("{}: {}", row.change, step_text(page, row)));
+    if (const auto cost = row.result && !row.unused ? row.result->cost_per_million_samples()
+                                                    : std::optional<double>{}) {
+      texts.back() += fmt::format(" at {} per million samples", three_digits(*cost));
+    }
   }
   if (texts.empty()) return {};
   std::stable_partition(texts.begin(), texts.end(),
@@ -139,6 +143,17 @@ std::string other_clusters_of(const Page& page) {
       "<h4>If the cluster were different</h4>\n<table><thead><tr><th>change, and the plan then<th "
       "class=n>step<th class=n>difference{}<tbody>\n",
       here ? "<th class=n>cost/M samples" : "");
+  const auto baseline =
+      std::find_if(page.sections.begin(), page.sections.end(), [&](const StrategySection& section) {
+        return section.result.strategy == page.what_ifs.strategy && section.result.fits();
+      });
+  if (baseline != page.sections.end()) {
+    const auto cost = baseline->result.cost_per_million_samples();
+    out += fmt::format("<tr><td>as it is<br><span class=soft>{}</span><td class=n>{}<td class=n>-{}\n",
+                       html(strategies::short_text(baseline->result.degrees)),
+                       to_text(page.what_ifs.step),
+                       here ? "<td class=n>" + (cost ? three_digits(*cost) : "-") : "");
+  }
   std::vector<Choice> choices;
   if (here) choices.push_back({"as it is", page.sections.front().result.step_time, *here});
   for (const WhatIf& row : page.what_ifs.rows) {
@@ -164,10 +179,9 @@ std::string other_clusters_of(const Page& page) {
   return out +
          fmt::format(
              "</table>\n<p class=key>Planned anew by the strategy {}, whose plan for the cluster "
-             "as it is takes {}{}, and simulated; differences are to that plan. The batch "
+             "as it is takes {}, and simulated; differences are to that plan. The batch "
              "stays{}.</p>\n",
              html_name(page.what_ifs.strategy), to_text(page.what_ifs.step),
-             here ? fmt::format(" (the plan above costs {})", three_digits(*here)) : "",
              page.what_ifs.strategy == "best"
                  ? ""
                  : "; 'best', which searches longer, may find faster plans") +

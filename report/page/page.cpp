@@ -128,7 +128,8 @@ constexpr std::string_view meanings = R"(<dl class=words>
 <dt>dp (data parallel)<dd>so many replicas, each with samples of its own
 <dt>mb (micro-batches)<dd>parts of a replica's batch that go through the stages one after the other
 <dt>mixed<dd>tp or dp differ between layers or stages
-<dt>zero<dd>what replicas divide among them: 1 optimizer state, 2 also gradients, 3 also weights
+<dt>zero<dd>what replicas divide among them: 1 optimizer state, 2 also gradients, 3 also weights;
+where the micro-batches of a pipeline add up in them, gradients stay whole
 <dt>90 %<dd>nine of ten measured steps are expected in this interval
 <dt>compute<dd>a kernel runs on the GPU
 <dt>exposed communication<dd>the GPU communicates while none of its kernels runs
@@ -173,7 +174,7 @@ std::string page_end(const std::vector<std::string>& command, bool timelines,
 
 std::string_view timeline_key() {
   return R"(<p class=key>Compute: <i class=k0></i>&nbsp;forward <i class=k1></i>&nbsp;backward <i class=k2></i>&nbsp;update,
-copies. Communication: <i class=k3></i>&nbsp;gradients <i class=k4></i>&nbsp;layers' tensors <i class=k5></i>&nbsp;pipeline.</p>
+copies. Communication: <i class=k3></i>&nbsp;gradients, ZeRO's weights <i class=k4></i>&nbsp;layers' tensors <i class=k5></i>&nbsp;pipeline.</p>
 )";
 }
 

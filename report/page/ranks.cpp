@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::size_t most_ranks = 16, compared_columns = 500;
 constexpr std::array<std::string_view, bar_kinds> kind_words{
-    "forward", "backward", "update, copies", "gradients", "layers' tensors", "pipeline"};
+    "forward",         "backward", "update, copies", "gradients, ZeRO's weights",
+    "layers' tensors", "pipeline"};
 
 /// What kernels and messages belong to.
 struct Label {
