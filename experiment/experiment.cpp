@@ -139,12 +139,14 @@ void choose_for_language_model(const Cluster& cluster, Request& request) {
   request.notes.push_back("defaults of a language model: " + join(chosen));
 }
 
-bool is_language_model(const Network& network) {
-  return std::any_of(network.layers.begin(), network.layers.end(),
-                     [](const Layer& layer) { return layer.kind.as<Embedding>() != nullptr; });
-}
-
 }  // namespace
+
+std::int64_t tokens_per_sample(const Network& network) {
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<Embedding>() != nullptr) return layer.out.extent(Dim::token);
+  }
+  return 0;
+}
 
 void refuse_name(std::string_view where, std::string_view what, std::string_view name,
                  const Cluster& cluster, const std::vector<std::string>& names) {
@@ -247,7 +249,7 @@ Experiment::Experiment(const Request& asked)
   attention_by_default = chosen.by_default;
   if (!request.layout_file.empty()) read_layout_file();
   if (!plan && !request.hardware && file_of(request.network).ends_with(".json") &&
-      is_language_model(network)) {
+      tokens_per_sample(network) > 0) {
     choose_for_language_model(cluster, request);
   }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());

@@ -56,4 +56,7 @@ class Experiment {
   void check_layout_batch();
 };
 
+/// What the first embedding makes of a sample; 0 for a network without one.
+[[nodiscard]] std::int64_t tokens_per_sample(const Network& network);
+
 }  // namespace parsim::experiment

@@ -73,8 +73,10 @@ std::string question_line(const experiment::Experiment& experiment) {
   std::vector<DeviceId> all;
   for (std::size_t d = 0; d < experiment.cluster.devices.size(); ++d) all.emplace_back(d);
   const bool chosen = !request.batch && !experiment.plan;
-  return fmt::format("{} on {} ({}), batch {}{}, {}, {}", experiment.network.name,
+  const std::int64_t tokens = experiment::tokens_per_sample(experiment.network);
+  return fmt::format("{} on {} ({}), batch {}{}{}, {}, {}", experiment.network.name,
                      experiment.cluster.name, device_mix(experiment.cluster, all), experiment.batch,
+                     tokens == 0 ? "" : fmt::format(" x {} tokens", tokens),
                      chosen ? fmt::format(" (default: 32 x {})", gpus) : "", arithmetic_of(request),
                      to_text(request.optimizer));
 }

@@ -322,12 +322,12 @@ PlanLines plan_lines(const experiment::RunResult& first, const Table& table) {
   const auto [step, title] = cell("step_time_s");
   const std::size_t unit = title.find('[') + 1;  // "step [ms]"
   const experiment::DeviceResult& fullest = *first.fullest();
-  return {fmt::format("{}, {} {} (90 %: {})", strategies::short_text(first.degrees), step.text,
-                      title.substr(unit, title.size() - unit - 1), cell("interval").first.text),
-          fmt::format("{} samples/s, {} % MFU, {} of {}",
-                      cell("throughput_samples_per_s").first.text,
-                      three_digits(100 * first.flops.mfu(first.step_time)),
-                      to_text(fullest.peak()), to_text(fullest.capacity))};
+  return {
+      fmt::format("{}, {} {} (90 %: {})", strategies::short_text(first.degrees), step.text,
+                  title.substr(unit, title.size() - unit - 1), cell("interval").first.text),
+      fmt::format("{} samples/s, {} % MFU, {} of {}", cell("throughput_samples_per_s").first.text,
+                  three_digits(100 * first.flops.mfu(first.step_time)), to_text(fullest.peak()),
+                  to_text(fullest.capacity))};
 }
 
 void add_question(Table& table, const experiment::Experiment& experiment) {
