@@ -13,6 +13,14 @@ export STRATEGIES="data model-even owt pipeline model hybrid layer-wise hypergra
 # Work takes its time and is not done; as large as an H200's memory.
 export PARSIM_EMULATED_NUMBERS=0 PARSIM_EMULATED_MEMORY=150000000000
 
+for words in 'predct' 'predict nonsense'; do
+  # shellcheck disable=SC2086  # the words are several
+  "$root/validation/hw_campaign" $words 2> "$place/refused"
+  [[ $? == 2 && $(wc -l < "$place/refused") == 1 ]] || {
+    printf 'FAILED: %s is not refused in one line\n' "$words"
+    exit 1
+  }
+done
 for step in prepare calibrate prepare run report; do
   "$root/validation/hw_campaign" "$step" > "$place/$step.txt" 2> "$place/$step.err" || {
     printf 'FAILED: %s\n' "$step"
