@@ -95,6 +95,15 @@ void scatter(Builder& builder, const Node& node) {
                               {data, written}, data.batch));
 }
 
+/// Elements of a constant at places that are computed, such as types of tokens by position.
+void gather_elements(Builder& builder, const Node& node) {
+  if (!builder.operand(node, 0).is(Kind::constant)) {
+    builder.refuse(node, "it picks elements of activations", "a constant as operand 0");
+  }
+  const Value places = builder.activation(node, builder.operand(node, 1));
+  builder.output(node, 0, elementwise(builder, node, lower(node.op), {places}));
+}
+
 /// Random numbers are data, not learned.
 void random(Builder& builder, const Node& node) {
   const auto* shape = node.find<std::vector<std::int64_t>>("shape");
@@ -168,6 +177,7 @@ constexpr Operator elementwise_table[] = {
     {"Reciprocal", single},
     {"Relu", single},
     {"Round", single},
+    {"GatherElements", gather_elements},
     {"ScatterElements", scatter},
     {"ScatterND", scatter},
     {"Selu", single},

@@ -91,22 +91,59 @@ Tensor slice(const Node& node, Operands in) {
   });
 }
 
-Tensor gather(const Node& node, Operands in) {
-  const Tensor& data = operand(in, 0);
-  const Tensor& where = operand(in, 1);
+/// Throws FoldError for an index, if they are known, that lies outside an axis of this extent.
+void check_indices(const Tensor& where, std::int64_t extent) {
   if (where.element == Element::real) throw FoldError("its indices are not integers");
-  const std::size_t axis = normal_axis(node.integer("axis", 0), data.dims.size());
-  Extents dims(data.dims.begin(), data.dims.begin() + static_cast<std::ptrdiff_t>(axis));
-  dims.insert(dims.end(), where.dims.begin(), where.dims.end());
-  dims.insert(dims.end(), data.dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
-              data.dims.end());
-  if (!where.known) return Tensor::unknown(data.element, dims);
-  const std::int64_t extent = data.dims[axis];
   for (const std::int64_t i : where.integers) {
     if (i < -extent || i >= extent) {
       throw FoldError(fmt::format("index {} is outside an axis of size {}", i, extent));
     }
   }
+}
+
+/// Of every position of the indices, the element that stands where its index says along the axis.
+Tensor gather_elements(const Node& node, Operands in) {
+  const Tensor& data = operand(in, 0);
+  const Tensor& where = operand(in, 1);
+  const std::size_t rank = data.dims.size();
+  const std::size_t axis = normal_axis(node.integer("axis", 0), rank);
+  bool fits = where.dims.size() == rank;
+  for (std::size_t i = 0; fits && i < rank; ++i) {
+    fits = i == axis || where.dims[i] <= data.dims[i];
+  }
+  if (!fits) {
+    throw FoldError(
+        fmt::format("indices of shape {} in shape {}", to_text(where.dims), to_text(data.dims)));
+  }
+  const std::int64_t extent = data.dims[axis];
+  check_indices(where, extent);
+  if (!where.known) return Tensor::unknown(data.element, where.dims);
+  const auto stride = strides(data.dims), where_stride = strides(where.dims);
+  return pick(data, where.dims, [&](Position at) {
+    std::size_t which = 0, index = 0;
+    for (std::size_t i = 0; i < rank; ++i) {
+      which += static_cast<std::size_t>(at[i]) * where_stride[i];
+    }
+    const std::int64_t chosen = where.integers[which];
+    for (std::size_t i = 0; i < rank; ++i) {
+      const std::int64_t place = i != axis ? at[i] : chosen < 0 ? chosen + extent : chosen;
+      index += static_cast<std::size_t>(place) * stride[i];
+    }
+    return index;
+  });
+}
+
+Tensor gather(const Node& node, Operands in) {
+  const Tensor& data = operand(in, 0);
+  const Tensor& where = operand(in, 1);
+  const std::size_t axis = normal_axis(node.integer("axis", 0), data.dims.size());
+  Extents dims(data.dims.begin(), data.dims.begin() + static_cast<std::ptrdiff_t>(axis));
+  dims.insert(dims.end(), where.dims.begin(), where.dims.end());
+  dims.insert(dims.end(), data.dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
+              data.dims.end());
+  const std::int64_t extent = data.dims[axis];
+  check_indices(where, extent);
+  if (!where.known) return Tensor::unknown(data.element, dims);
   const auto stride = strides(data.dims), where_stride = strides(where.dims);
   const std::size_t inner = where.dims.size();
   return pick(data, dims, [&](Position at) {
@@ -324,6 +361,7 @@ Results fold_layout(const Node& node, Operands in) {
   if (op == "Transpose") return one(transpose(node, operand(in, 0)));
   if (op == "Slice") return one(slice(node, in));
   if (op == "Gather") return one(gather(node, in));
+  if (op == "GatherElements") return one(gather_elements(node, in));
   if (op == "Concat") return one(concat(node, in));
   if (op == "Split") return split(node, in);
   if (op == "Tile") return one(tile(in));

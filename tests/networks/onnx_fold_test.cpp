@@ -89,6 +89,9 @@ TEST_CASE("onnx fold: numbers are moved, selected and made") {
   CHECK(one(node("Gather", {{"axis", std::int64_t{1}}}), {m, vector({-1, 0})}) ==
         Tensor::of({2, 2}, {3, 1, 6, 4}));
   CHECK(one(node("Gather"), {vector({8, 9}), scalar(1)}) == scalar(9));
+  CHECK(one(node("GatherElements", {{"axis", std::int64_t{1}}}),
+            {m, Tensor::of({2, 2}, {2, 0, -1, 1})}) == Tensor::of({2, 2}, {3, 1, 6, 5}));
+  CHECK(one(node("GatherElements"), {m, Tensor::of({1, 2}, {1, 0})}) == Tensor::of({1, 2}, {4, 2}));
   CHECK(one(node("Concat", {{"axis", std::int64_t{1}}}), {m, Tensor::of({2, 1}, {7, 8})}) ==
         Tensor::of({2, 4}, {1, 2, 3, 7, 4, 5, 6, 8}));
   CHECK(one(node("Expand"), {vector({1, 2}), vector({2, 1})}) == Tensor::of({2, 2}, {1, 2, 1, 2}));
