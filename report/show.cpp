@@ -149,14 +149,44 @@ std::string module_of(const std::string& name, std::size_t depth) {
   return name.substr(0, end - 1);
 }
 
+/// A module's name as its parameters have it: "layer1.0.conv1" of "/layer1/layer1.0/conv1", where
+/// a part that repeats the one before it stands for both.
+std::string dotted(std::string_view module) {
+  std::string name, last;
+  for (const std::string& part : split_at(module.substr(1), '/')) {
+    const bool repeats = !last.empty() && part.starts_with(last + ".");
+    name = name.empty() ? part : repeats ? name + part.substr(last.size()) : name + "." + part;
+    last = part;
+  }
+  return name;
+}
+
+/// The module of a parameter: the longest name that begins its own; "" if there is none.
+std::string module_of_parameter(const std::string& name,
+                                const std::map<std::string, std::string>& modules) {
+  for (std::size_t end = name.rfind('.'); end != std::string::npos && end > 0;
+       end = name.rfind('.', end - 1)) {
+    const auto found = modules.find(name.substr(0, end));
+    if (found != modules.end()) return found->second;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<LayerRow> module_rows(const Network& network, std::size_t depth) {
   std::vector<LayerRow> modules;
   std::map<std::string, std::size_t> index;
   std::vector<std::int64_t> counts;
-  for (const LayerRow& layer : layer_rows(network)) {
+  const std::vector<LayerRow> layers = layer_rows(network);
+  std::map<std::string, std::string> by_parameter;  // of graphs whose layers have slashes
+  for (const LayerRow& layer : layers) {
     const std::string module = module_of(layer.name, depth);
+    if (module.starts_with('/') && module != layer.name) by_parameter[dotted(module)] = module;
+  }
+  for (const LayerRow& layer : layers) {
+    std::string module = module_of_parameter(layer.name, by_parameter);
+    if (module.empty()) module = module_of(layer.name, depth);
     const auto [entry, fresh] = index.try_emplace(module, modules.size());
     if (fresh) {
       modules.push_back(layer);

@@ -39,6 +39,20 @@ TEST_CASE("show: by hand, modules of one and two levels") {
                                              "/l1/l1.1/conv/Conv: dense, 20"});
 }
 
+TEST_CASE("show: a parameter of an ONNX graph belongs to the module of its name") {
+  Network network;
+  LayerId x = add_input(network, "in", vector_shape(4));
+  for (const char* name :
+       {"blocks.1.rows.table", "/l1/l1.0/Conv", "/l1/l1.0/act", "/blocks.1/rows/Add",
+        "/blocks.1/rows/Mul", "l1.0.table", "l1.10.table"}) {
+    x = add_layer(network, name, Dense{4, true}, {x});
+  }
+  std::vector<std::string> rows;
+  for (const LayerRow& row : module_rows(network, 2)) rows.push_back(row.name + ": " + row.kind);
+  CHECK(rows == std::vector<std::string>{"in: input", "/blocks.1/rows: 3 layers",
+                                         "/l1/l1.0: 3 layers", "l1.10.table: dense"});
+}
+
 TEST_CASE("show: modules add up to the network, and deep ones are its layers") {
   const Network network = named();
   const std::vector<LayerRow> layers = layer_rows(network);
