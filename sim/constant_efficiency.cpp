@@ -70,8 +70,8 @@ class ConstantEfficiency final : public NetworkCosts {
 
   [[nodiscard]] std::string summary() const override {
     return "a constant fraction of the peak per device and kernel class (GEMM, convolution forward "
-           "and backward, memory-bound), fitted to DeepBench; devices without data are scaled from "
-           "the most similar one (guessed)";
+           "and backward, memory-bound), fitted to kernels measured on the card or its family; "
+           "devices without data are scaled from the most similar one (guessed)";
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {

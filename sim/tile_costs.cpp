@@ -151,8 +151,10 @@ class TileCosts final : public NetworkCosts {
       if (gemm_model_of(model, Precision::bf16)) own.push_back(model.name);
     }
     const std::string others =
-        "GEMMs and convolutions by a tile model fitted to DeepBench, other kernels by memory "
-        "bandwidth; devices without data are scaled from the most similar one (guessed)";
+        "GEMMs and convolutions by a tile model fitted to kernels measured on the card or its "
+        "family (DeepBench up to Turing, NeuSight on A100, our own on Hopper), other kernels by "
+        "memory bandwidth, from Ampere on by PyTorch operators timed on Hopper; devices without "
+        "data are scaled from the most similar one (guessed)";
     if (own.empty()) return others;
     return fmt::format(
         "16-bit GEMMs on {} by a tile model fitted to aiconfigurator's measurements of that card, "
