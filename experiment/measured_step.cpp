@@ -48,7 +48,11 @@ GpuParts gpu_parts(const Waterfall& times, Seconds step, GpuPart delays) {
   }
   Seconds busy{};
   for (const Seconds time : parts) busy += time;
-  parts[index_of_part(GpuPart::idle)] += step - busy;
+  const Seconds left = step - busy;
+  constexpr double rounding = 1e-12;  // of a sum of thousands of times
+  if (std::abs(left.count()) > rounding * step.count()) {
+    parts[index_of_part(GpuPart::idle)] += left;
+  }
   return parts;
 }
 

@@ -245,6 +245,20 @@ TEST_CASE("measured step: a layer that is recomputed in the backward pass is a f
   CHECK(steps.calls[0].backward.count() == testing::approx(40 * microsecond).epsilon(1e-9));
 }
 
+TEST_CASE("measured step: rounding makes no idle time") {
+  KinetoWriter trace;
+  trace.kernel("gemm", 0, 1e6, trace.op("aten::mm", 0, 10, {{{8, 4}, {4, 2}}, {}}), 5);
+  for (int layers = 1; layers <= 6; ++layers) {
+    Request request;
+    request.network = "gpt:layers=" + std::to_string(layers) + ",hidden=32,heads=4,seq_length=16";
+    request.cluster = "star:1,device=h100-sxm5,rate=12GB/s,latency=1us";
+    request.batch = 4;
+    CAPTURE(layers);
+    const MeasuredStep step = measured(trace, request, DeviceId{0});
+    CHECK(step.predicted_parts[static_cast<std::size_t>(GpuPart::idle)] == Seconds{});
+  }
+}
+
 TEST_CASE("measured step: a convolution without strides is the plan's of this shape") {
   Request request;
   request.network = "resnet50";
