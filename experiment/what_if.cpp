@@ -144,7 +144,7 @@ WhatIfs what_if(const Experiment& experiment, const std::vector<RunResult>& resu
   const RunResult& from = other == results.end() ? best : *other;
   const strategies::Strategy& strategy = named_strategy(request, from.strategy);
   if (strategy.callback) return {};  // the caller's own may know this cluster only
-  const std::vector<MemoryTry> tries = memory_tries(experiment, best);
+  const std::vector<MemoryTry> tries = memory_tries(experiment, from);
   std::vector<Question> asked = questions(experiment.cluster, best, request.precision);
   WhatIfs answer{from.strategy, from.step_time, {}};
   Progress progress(asked.size(), quiet, request.poll);

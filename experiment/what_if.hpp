@@ -27,7 +27,7 @@ struct WhatIfs {
 
 /// Half the memory in every GPU; without the GPUs of each type, but that with the highest peak in
 /// all; and one more machine of each kind. The batch stays. Plans come from the strategy of the
-/// best row, or, if that is `best`, which searches long, of the best other row; with the best row's
+/// best row, or, if that is `best`, which searches long, of the best other row; with that row's
 /// memory options, or where nothing fits with more of them, unless the request has named some.
 /// Nothing where no row fits, where a file or hardware has decided on the plan, and for runs of so
 /// many operations that asking takes long.

@@ -61,8 +61,7 @@ std::string worth_considering(const std::vector<Choice>& choices) {
     texts.push_back(
         fmt::format("{} ({}, {})", one.name, to_text(one.step), three_digits(one.cost)));
   }
-  return fmt::format("Worth considering, since nothing here is both faster and cheaper: {}.",
-                     join(texts));
+  return fmt::format("No row is both faster and cheaper than {}.", join(texts, " or "));
 }
 
 }  // namespace
@@ -147,15 +146,15 @@ std::string other_clusters_of(const Page& page) {
       std::find_if(page.sections.begin(), page.sections.end(), [&](const StrategySection& section) {
         return section.result.strategy == page.what_ifs.strategy && section.result.fits();
       });
+  std::vector<Choice> choices;
   if (baseline != page.sections.end()) {
     const auto cost = baseline->result.cost_per_million_samples();
-    out += fmt::format("<tr><td>as it is<br><span class=soft>{}</span><td class=n>{}<td class=n>-{}\n",
-                       html(strategies::short_text(baseline->result.degrees)),
-                       to_text(page.what_ifs.step),
-                       here ? "<td class=n>" + (cost ? three_digits(*cost) : "-") : "");
+    if (cost) choices.push_back({"as it is", page.what_ifs.step, *cost});
+    out += fmt::format(
+        "<tr><td>as it is<br><span class=soft>{}</span><td class=n>{}<td class=n>-{}\n",
+        html(strategies::short_text(baseline->result.degrees)), to_text(page.what_ifs.step),
+        here ? "<td class=n>" + (cost ? three_digits(*cost) : "-") : "");
   }
-  std::vector<Choice> choices;
-  if (here) choices.push_back({"as it is", page.sections.front().result.step_time, *here});
   for (const WhatIf& row : page.what_ifs.rows) {
     const experiment::RunResult* const result = row.result && !row.unused ? &*row.result : nullptr;
     out += fmt::format(
