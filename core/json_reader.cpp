@@ -17,8 +17,9 @@ namespace {
 constexpr std::size_t deepest = 32;
 constexpr std::size_t most_members = 64;
 
-/// At most `most` bytes, none of them unprintable, so that a message stays one line.
-std::string shown(std::string_view text, std::size_t most = 60) {
+}  // namespace
+
+std::string shown(std::string_view text, std::size_t most) {
   const auto continues = [&](std::size_t i) { return (text[i] & '\xC0') == '\x80'; };
   std::size_t length = std::min(text.size(), most);
   while (length > 0 && length < text.size() && continues(length)) --length;  // whole characters
@@ -27,6 +28,8 @@ std::string shown(std::string_view text, std::size_t most = 60) {
       out.begin(), out.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
   return length < text.size() ? out + "..." : out;
 }
+
+namespace {
 
 /// The parser quotes what it read, which need not be UTF-8.
 std::string ascii(std::string_view text) {
@@ -270,8 +273,8 @@ std::string Node::describe() const {
       return value().content != 0 ? "true" : "false";
     case Kind::integer:
       return fmt::format("{}", value().content);
-    case Kind::number:
-      return fmt::format("{}", std::bit_cast<double>(value().content));
+    case Kind::number:  // with a point: it is no integer
+      return fmt::format("{:#}", std::bit_cast<double>(value().content));
     case Kind::text:
       return fmt::format("'{}'", shown(text()));
     case Kind::array:

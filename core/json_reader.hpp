@@ -25,6 +25,9 @@ inline constexpr Limits any_integer{std::numeric_limits<std::int64_t>::min(),
   return {0, static_cast<std::int64_t>(size) - 1};
 }
 
+/// At most `most` bytes of a text, control characters as spaces, so that a message stays one line.
+[[nodiscard]] std::string shown(std::string_view text, std::size_t most = 60);
+
 enum class Kind : std::uint8_t { null, boolean, integer, number, text, array, object };
 
 /// One value of a document; members and items lie next to each other in the document's table, so

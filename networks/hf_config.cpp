@@ -190,6 +190,10 @@ std::string Config::where(std::string_view key) const {
   return node ? node->location() : fmt::format("{}:{}", file_, key);
 }
 
+void Config::require(std::string_view key) const {
+  static_cast<void>(required(key, "its value, or null for none"));
+}
+
 bool Config::has(std::string_view key) const {
   const auto node = find(key);
   return node && node->kind() != json::Kind::null;

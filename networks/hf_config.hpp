@@ -73,6 +73,8 @@ class Config {
   [[nodiscard]] const std::string& file() const { return file_; }
   /// "config.json:12:hidden_size".
   [[nodiscard]] std::string where(std::string_view key) const;
+  /// Throws InputError if the key is missing; null may stand for a default.
+  void require(std::string_view key) const;
   /// True if the key is there and not null.
   [[nodiscard]] bool has(std::string_view key) const;
 

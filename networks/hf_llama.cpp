@@ -34,6 +34,8 @@ struct Style {
   std::int64_t head_dim = 0;  ///< if the config does not say; 0: hidden over heads
   HiddenAct activation = HiddenAct::silu;
   bool latent = false;  ///< multi-head latent attention
+  /// The type's own default is neither as many key heads as heads nor known here.
+  bool must_say_kv_heads = true;
 };
 
 /// The keys of DeepSeek-V2 and V3. Every head has keys of its own.
@@ -55,6 +57,7 @@ void llama_like(Design& design, const Style& style = {}) {
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   SelfAttention& attention = design.attention;
+  if (style.must_say_kv_heads) config.require("num_key_value_heads");
   attention.kv_heads = config.value_or("num_key_value_heads", attention.heads);
   check_kv_heads(attention.kv_heads, attention.heads, config.where("num_key_value_heads"));
   attention.head_dim =
@@ -88,7 +91,7 @@ void llama_like(Design& design, const Style& style = {}) {
 
 }  // namespace
 
-void llama(Design& design) { llama_like(design); }
+void llama(Design& design) { llama_like(design, {.must_say_kv_heads = false}); }
 void mistral(Design& design) { llama_like(design); }
 void qwen2(Design& design) { llama_like(design, {.qkv_bias = true}); }
 void qwen3(Design& design) { llama_like(design, {.head_norm = true, .head_dim = 128}); }
@@ -145,7 +148,11 @@ void deepseek(Design& design, Scoring scoring) {
         "the multi-token prediction of 'num_nextn_predict_layers' is not modelled: only the main "
         "model is trained");
   }
-  llama_like(design, {.latent = true});
+  // Absent, they would be the type's defaults.
+  for (const std::string_view key : {"q_lora_rank", "n_shared_experts", "first_k_dense_replace"}) {
+    config.require(key);
+  }
+  llama_like(design, {.latent = true, .must_say_kv_heads = false});
 }
 
 }  // namespace

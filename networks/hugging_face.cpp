@@ -199,7 +199,7 @@ void hugging_face::get_special(const json::Node& node, ModelType& type) {
     if (known.name == name) type = known;
   }
   if (type.build != nullptr) return;
-  node.refuse(fmt::format("unknown model type '{}'", name),
+  node.refuse(fmt::format("unknown model type '{}'", json::shown(name)),
               fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }
 
@@ -236,10 +236,11 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
   }
   const std::vector<std::string> unread = config.unread_shapes();
   if (!unread.empty()) {
-    constexpr std::size_t shown = 3;
-    const std::size_t more = unread.size() - std::min(shown, unread.size());
-    network.warnings.push_back(fmt::format("ignored keys that may change shapes: {}{}",
-                                           join(std::span(unread).first(unread.size() - more)),
+    constexpr std::size_t most = 3;
+    const std::size_t more = unread.size() - std::min(most, unread.size());
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i + more < unread.size(); ++i) names.push_back(json::shown(unread[i]));
+    network.warnings.push_back(fmt::format("ignored keys that may change shapes: {}{}", join(names),
                                            more == 0 ? "" : fmt::format(" ({} more)", more)));
   }
   return network;

@@ -11,7 +11,7 @@ namespace {
 /// Far above any existing model; times a batch it still fits 64 bits.
 void check_scores(const Network& network, const Blocks& design, LayerId from,
                   const std::string& where) {
-  constexpr double most_scores = 1LL << 42;
+  constexpr double most_scores = 1LL << 44;
   const auto seq_length = static_cast<double>(network[from].out.axes.front().extent);
   const double scores = static_cast<double>(design.attention.heads) * seq_length * seq_length;
   if (scores <= most_scores) return;

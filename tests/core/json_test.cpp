@@ -245,7 +245,7 @@ TEST_CASE("json: values of the wrong type or out of range are refused with their
   CHECK(refusal("[5, 3]", "[5, -3]") ==
         "f.json:/layers/0/cuts/0/sizes/1: -3; accepted: a whole number from 0 to 2147483647");
   CHECK(refusal("[5, 3]", "[5, 3.0]") ==
-        "f.json:/layers/0/cuts/0/sizes/1: 3; accepted: a whole number from 0 to 2147483647");
+        "f.json:/layers/0/cuts/0/sizes/1: 3.0; accepted: a whole number from 0 to 2147483647");
   CHECK(refusal("[5, 3]", "[5, 18446744073709551615]") ==
         "f.json:/layers/0/cuts/0/sizes/1: 1.8446744073709552e+19; accepted: a whole number "
         "from 0 to "

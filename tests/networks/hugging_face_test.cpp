@@ -328,6 +328,11 @@ TEST_CASE("hugging face: every mistake gets its place, what was found and what i
        ":19:tie_word_embeddings: 'no'; accepted: true or false"},
       {"vit-base-patch16-224", "\"patch_size\": 16", "\"patch_size\": 225",
        ":17:patch_size: 225; accepted: a whole number from 1 to 224"},
+      {"mistral-7b", "\"num_key_value_heads\": 8,", "",
+       ":num_key_value_heads: missing; accepted: its value, or null for none"},
+      {"deepseek-v3", "\"n_shared_experts\": 1,", "",
+       ":n_shared_experts: missing; accepted: its value, or null for none; did you mean "
+       "'n_routed_experts'?"},
       {"gpt2", "\"n_embd\": 768,", "\"n_embd\": 768",
        ":15:10: not JSON: syntax error while parsing object - unexpected string literal; expected "
        "'}'"},
@@ -357,7 +362,11 @@ TEST_CASE("hugging face: every mistake gets its place, what was found and what i
   CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
         path +
             ": 768 heads and 1048576 tokens give 8.44e+14 attention scores per sample; "
-            "accepted: at most 4.4e+12");
+            "accepted: at most 1.76e+13");
+  std::ofstream(path) << testing::with(text_of("gpt2"), "\"gpt2\"", "\"gpt2\\u0000\\nx\"");
+  CHECK(testing::refusal_of([&] {
+          return load_network(path, {}, "--network");
+        }).find("unknown model type 'gpt2  x'; accepted: ") != std::string::npos);
   std::ofstream(path) << "[1, 2]";
   CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
         path + ": an array of 2 items; accepted: an object, as in a Hugging Face config.json");
