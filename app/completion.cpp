@@ -36,7 +36,13 @@ std::vector<std::string> network_names() {
 std::vector<std::string> values_of(const experiment::Option& option) {
   if (option.flag == "--network") return network_names();
   if (option.flag == "--cluster") return catalogue_names(topologies::clusters());
-  if (option.flag == "--strategy") return catalogue_names(strategies::all());
+  if (option.flag == "--strategy") {
+    std::vector<std::string> names = catalogue_names(strategies::all());
+    for (const strategies::StrategyAlias& alias : strategies::strategy_aliases()) {
+      names.emplace_back(alias.name);
+    }
+    return names;
+  }
   if (option.flag == "--costs") return catalogue_names(sim::cost_sources());
   return option.words();
 }

@@ -347,8 +347,8 @@ Outcome run_explain(const experiment::Arguments& arguments) {
     document.tables.push_back(std::move(*goodput));
   }
   document.notes.push_back(fmt::format(
-      "a search estimates this plan at {:.4g} ms, with {:.4g} ms {}", explanation.step.count() * 1e3,
-      run.result.step_time.count() * 1e3,
+      "a search estimates this plan at {:.4g} ms, with {:.4g} ms {}",
+      explanation.step.count() * 1e3, run.result.step_time.count() * 1e3,
       experiment.request.sim.fidelity == sim::Fidelity::analytic ? "in closed form" : "simulated"));
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "

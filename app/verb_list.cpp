@@ -26,6 +26,17 @@ std::vector<Entry> entries(const Catalogue& catalogue) {
   return list;
 }
 
+/// "other names: ddp (data), fsdp (data with --zero 3)".
+std::string other_names() {
+  std::vector<std::string> names;
+  for (const strategies::StrategyAlias& alias : strategies::strategy_aliases()) {
+    names.push_back(
+        fmt::format("{} ({}{})", alias.name, alias.strategy,
+                    alias.zero_stage ? fmt::format(" with --zero {}", *alias.zero_stage) : ""));
+  }
+  return "other names: " + join(names);
+}
+
 std::vector<Entry> network_entries() {
   std::vector<Entry> list = entries(networks::all());
   for (Entry& formula : entries(networks::network_formulas())) list.push_back(std::move(formula));
@@ -68,6 +79,7 @@ Outcome run_list(const experiment::Arguments& arguments) {
   report::add_words(table, "name", "name", names);
   report::add_words(table, "summary", "summary", summaries);
   outcome.document.tables = {std::move(table)};
+  if (arguments.words.at(0) == "strategies") outcome.document.notes = {other_names()};
   outcome.document.json = report::result_text(list);
   return outcome;
 }

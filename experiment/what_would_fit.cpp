@@ -37,11 +37,15 @@ std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits)
   return savings;
 }
 
-std::string options_of(const Saving& saving) {
+/// every   of --recompute-every, which does not go with optimal recomputation
+std::string options_of(const Saving& saving, std::int32_t every) {
   std::vector<std::string> options;
   if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
   if (saving.recompute != strategies::Recompute::none) {
-    options.push_back(fmt::format("--recompute {}", to_text(saving.recompute)));
+    options.push_back(fmt::format("--recompute {}{}", to_text(saving.recompute),
+                                  every > 1 && saving.recompute == strategies::Recompute::optimal
+                                      ? " without --recompute-every"
+                                      : ""));
   }
   return fmt::format("{}", fmt::join(options, " "));
 }
@@ -98,7 +102,7 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
   for (const Saving& saving : savings_from(now, attention, splits)) {
     most = saving;
     if (!data_fits(input, saving, experiment.batch)) continue;
-    ways.push_back("with " + options_of(saving));
+    ways.push_back("with " + options_of(saving, input.recompute_every));
     if (memory == 1.0)
       ways.back() += fmt::format(" ({})", to_text(step_with(experiment, input, saving)));
     break;
@@ -106,7 +110,7 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
   const bool helps = !ways.empty();
   const std::optional<std::int64_t> batch = largest_batch(input, now, gpus);
   if (batch) ways.push_back(fmt::format("with --batch {}", *batch));
-  const std::string all = options_of(most);
+  const std::string all = options_of(most, input.recompute_every);
   if (!helps && !all.empty()) {
     std::optional<std::int64_t> more = largest_batch(input, most, gpus);
     // Fewer samples than GPUs leave some without a share of what is split.

@@ -36,7 +36,10 @@ void append_table(std::string& out, const Table& table) {
 
 std::string render_md(const Document& document, const Terminal& /*terminal*/) {
   std::string out;
-  for (const std::string& line : document.answer) out += escaped(line) + "\n\n";
+  // Without their indentation, which would make them code.
+  for (const std::string& line : document.answer) {
+    out += escaped(line.substr(std::min(line.size(), line.find_first_not_of(' ')))) + "\n\n";
+  }
   for (const std::string& line : document.head) out += escaped(line) + "\n\n";
   for (const Table& table : document.tables) {
     append_table(out, table_for_page(table));

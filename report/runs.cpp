@@ -88,12 +88,14 @@ Document report_simulation(const experiment::Experiment& experiment,
   Document document;
   document.tables = {result_table({result}, true), device_table(result)};
   const auto [step, use] = plan_lines(result, document.tables.front());
+  const std::string advice = advice_for(experiment, {result});
   if (result.fits()) {
     document.answer = {result.strategy + ": " + step};
   } else {
     document.answer = {fmt::format("{} does not fit in memory: {}", result.strategy,
                                    experiment::memory_verdict(result)),
                        "      with enough memory: " + step};
+    if (!advice.empty()) document.answer.insert(document.answer.begin() + 1, "      " + advice);
   }
   document.answer.push_back("      " + use);
   document.head = source_lines(experiment, {result});
@@ -102,8 +104,6 @@ Document report_simulation(const experiment::Experiment& experiment,
   if (auto table = goodput_table({result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed comm. and idle of a strategy are means over the GPUs",
                     result.checks};
-  const std::string advice = advice_for(experiment, {result});
-  if (!advice.empty()) document.notes.push_back(advice);
   for (const std::string& note : result.notes) document.notes.push_back(note);
   for (const std::string& note : experiment.request.notes) document.notes.push_back(note);
   if (std::string engine = engine_note(experiment.request.sim, {result}); !engine.empty()) {
