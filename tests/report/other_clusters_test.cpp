@@ -15,12 +15,16 @@ experiment::RunResult result_of(const std::string& strategy, double step) {
   return result;
 }
 
-TEST_CASE("other clusters: differences are to the same strategy's plan for the cluster as it is") {
+experiment::Request question() {
   experiment::Request request;
   request.network = "mlp";
   request.cluster = "star:2,device=p100-sxm2*1+v100-sxm2*1,rate=25GB/s,latency=1us";
   request.batch = 96;
-  const experiment::Experiment experiment(request);
+  return request;
+}
+
+TEST_CASE("other clusters: differences are to the same strategy's plan for the cluster as it is") {
+  const experiment::Experiment experiment(question());
   const Document document;
   Page page{experiment, document, {}, ""};
   page.sections.emplace_back().result = result_of("best", 7.40);
@@ -42,11 +46,7 @@ TEST_CASE("other clusters: differences are to the same strategy's plan for the c
 }
 
 TEST_CASE("other clusters: what is neither faster nor cheaper than another is not worth it") {
-  experiment::Request request;
-  request.network = "mlp";
-  request.cluster = "star:2,device=p100-sxm2*1+v100-sxm2*1,rate=25GB/s,latency=1us";
-  request.batch = 96;
-  const experiment::Experiment experiment(request);
+  const experiment::Experiment experiment(question());
   const Document document;
   Page page{experiment, document, {}, ""};
   // 1000 samples a step: a step that costs 0.002 costs 2 per million samples.
