@@ -383,8 +383,10 @@ LayoutFile read_trainer_file(std::string_view text, const std::string& file, con
   const TrainerWords words = is_experiment_of_hydra(text, file)
                                  ? read_experiment_of_hydra(text, file)
                                  : read_words(text, file);
-  return words.has("hetero-process-meshes") ? of_flagscale(words, network, cluster)
-                                            : of_megatron(words, network, cluster);
+  LayoutFile read = words.has("hetero-process-meshes") ? of_flagscale(words, network, cluster)
+                                                       : of_megatron(words, network, cluster);
+  words.check_spelling();
+  return read;
 }
 
 }  // namespace parsim::experiment

@@ -109,14 +109,39 @@ void flatten(const topologies::Value& value, const std::string& name,
 }  // namespace
 
 const TrainerWord* TrainerWords::find(std::string_view name) const {
+  asked_.emplace(name);
   const auto found = words_.find(std::string(name));
   return found == words_.end() ? nullptr : &found->second;
+}
+
+void TrainerWords::check_spelling() const {
+  constexpr std::size_t shortest = 8, most_letters = 2;
+  const auto is_slip_of = [](std::string_view name, std::string_view meant) {
+    const auto begins = std::mismatch(name.begin(), name.end(), meant.begin(), meant.end());
+    if (begins.first == name.begin()) return false;  // decoder-num-layers, encoder-num-layers
+    name.remove_prefix(static_cast<std::size_t>(begins.first - name.begin()));
+    meant.remove_prefix(static_cast<std::size_t>(begins.second - meant.begin()));
+    const auto ends = std::mismatch(name.rbegin(), name.rend(), meant.rbegin(), meant.rend());
+    name.remove_suffix(static_cast<std::size_t>(ends.first - name.rbegin()));
+    meant.remove_suffix(static_cast<std::size_t>(ends.second - meant.rbegin()));
+    const bool numbers = name.find_first_of("0123456789") != name.npos;  // fp4-recipe, fp8-recipe
+    return !numbers && name.size() <= most_letters && meant.size() <= most_letters;
+  };
+  for (const auto& [name, word] : words_) {
+    if (name.size() < shortest || asked_.contains(name)) continue;
+    for (const std::string& meant : asked_) {
+      if (!is_slip_of(name, meant)) continue;
+      throw InputError(where(name), "unknown", fmt::format("accepted: '{}'", meant));
+    }
+  }
 }
 
 std::vector<std::string> TrainerWords::names_below(std::string_view prefix) const {
   std::vector<std::string> names;
   for (const auto& [name, word] : words_) {
-    if (name.starts_with(prefix)) names.push_back(name);
+    if (!name.starts_with(prefix)) continue;
+    asked_.insert(name);
+    names.push_back(name);
   }
   return names;
 }

@@ -41,6 +41,9 @@ class TrainerWords {
   [[nodiscard]] std::string where(std::string_view name) const;
   [[noreturn]] void refuse(std::string_view name, const std::string& accepted) const;
   [[nodiscard]] const std::string& file() const { return file_; }
+  /// Throws InputError for a name that was never looked for and differs in one place, by one or two
+  /// letters, from one that was: a slip, which the trainer would refuse, too.
+  void check_spelling() const;
   /// Words of another file, which replace those of the same name.
   void add(const TrainerWords& later);
 
@@ -51,6 +54,7 @@ class TrainerWords {
 
   std::string file_;
   std::map<std::string, TrainerWord> words_;
+  mutable std::set<std::string, std::less<>> asked_{};
 };
 
 /// Of a script: "--name value …", quoted or not; comments and line ends with a backslash are left

@@ -89,6 +89,15 @@ TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of sc
   CHECK(read("x --tensor-model-parallel-size 2 --bf16; echo done > log\n").precision ==
         Precision::bf16);
   CHECK(read("x --tensor-model-parallel-size 2 ${MODEL_ARGS[@]} $DATA_ARGS\n").notes.size() == 2);
+  // What the trainer has besides is its own business, a slip is not.
+  CHECK(groups_of(read("x --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
+                       "--pipeline-element-type 3 --decoder-num-layers 4 --fp4-recipe x\n")) ==
+        "0,1/2,3|4,5/6,7");
+  for (const std::string slip : {"pipeline-model-paralel-size", "pipeline-modle-parallel-size",
+                                 "pipeline-model-parallel-sizes", "pipeline-model-parallel-siez"}) {
+    CHECK(refusal("x --tensor-model-parallel-size 2 --" + slip + " 2\n") ==
+          "run.sh:1:" + slip + ": unknown; accepted: 'pipeline-model-parallel-size'");
+  }
   CHECK(refusal("x --tensor-model-parallel-size $TP\n") ==
         "run.sh:1:tensor-model-parallel-size: '$TP'; accepted: a whole number of 1 or more");
 }
