@@ -200,6 +200,20 @@ std::vector<DeviceId> devices_of(const Cluster& cluster, DeviceKind kind) {
   return found;
 }
 
+NodeId machine_of(const Cluster& cluster, Port port) {
+  const auto index = static_cast<std::size_t>(port.index);
+  return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                         : cluster.switches[index].node;
+}
+
+bool is_on(const Cluster& cluster, LinkId link, const std::vector<bool>& computes) {
+  const auto off = [&](Port port) {
+    const NodeId machine = machine_of(cluster, port);
+    return machine.valid() && !computes[machine.index()];
+  };
+  return !off(cluster[link].a) && !off(cluster[link].b);
+}
+
 void validate(const Cluster& cluster, const std::string& where) {
   if (cluster.devices.empty()) {
     throw InputError(where, fmt::format("cluster '{}' has no devices", cluster.name),

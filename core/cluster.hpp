@@ -103,6 +103,16 @@ struct Port {
   friend auto operator<=>(const Port&, const Port&) = default;
 };
 
+/// What a link draws, both of its ends together; nothing where it is not known.
+struct LinkPower {
+  std::optional<Watts> power{};  ///< while it carries its rate in both directions
+  std::optional<Watts> idle_power{};
+  friend bool operator==(const LinkPower&, const LinkPower&) = default;
+
+  /// While it carries nothing: `idle_power`, or else `power`, as of links that never sleep.
+  [[nodiscard]] std::optional<Watts> idle() const { return idle_power ? idle_power : power; }
+};
+
 /// A full-duplex cable: `rate` in each direction at once, `latency` to cross it. Parallel cables
 /// are separate links, so that rings can use each of them.
 struct Link {
@@ -114,6 +124,7 @@ struct Link {
   std::optional<LinkKind> kind{};  ///< nothing where none is known or can be guessed
   bool kind_guessed = false;       ///< by guess_link_kinds()
   BytesPerSecond line_rate{};      ///< of the data sheet, of which `rate` is a share; 0: not given
+  LinkPower power{};
   friend bool operator==(const Link&, const Link&) = default;
 };
 
@@ -145,6 +156,13 @@ struct Cluster {
 
 /// Devices of a kind, in id order. Strategies place layers on GPUs only.
 [[nodiscard]] std::vector<DeviceId> devices_of(const Cluster& cluster, DeviceKind kind);
+
+/// The machine of an end of a link; invalid between machines.
+[[nodiscard]] NodeId machine_of(const Cluster& cluster, Port port);
+/// False for a link at a machine that does not compute and could be switched off.
+///
+/// computes   by NodeId
+[[nodiscard]] bool is_on(const Cluster& cluster, LinkId link, const std::vector<bool>& computes);
 
 /// Checks that names are unique and not empty, ports and models exist, rates are positive, and
 /// every device can reach every other. Throws InputError with `where` and the offender's name.

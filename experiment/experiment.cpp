@@ -179,39 +179,6 @@ Network load_network_with(const std::string& name, const std::map<std::string, s
   return networks::load_network(name, dims, where);
 }
 
-Cluster load_cluster_with(const std::string& name, const std::vector<std::string>& overrides,
-                          std::string_view where, std::vector<std::string>* notes) {
-  Cluster cluster = topologies::load_cluster(name, where, notes);
-  for (const std::string& text : overrides) apply_override(cluster, text);
-  return cluster;
-}
-
-void apply_override(Cluster& cluster, const std::string& text) {
-  constexpr std::string_view accepted = "accepted: devices.NAME.memory=SIZE";
-  constexpr std::string_view prefix = "devices.";
-  const std::size_t equals = text.find('=');
-  const std::string key = text.substr(0, equals);
-  const std::size_t dot = key.rfind('.');
-  if (equals == std::string::npos || !key.starts_with(prefix) || dot < prefix.size()) {
-    throw InputError("--override", fmt::format("'{}'", text), accepted);
-  }
-  const std::string number = key.substr(dot + 1);
-  if (number != "memory") {
-    const std::vector<std::string> known = {"memory"};
-    throw InputError("--override", fmt::format("unknown key '{}' of a device", number),
-                     fmt::format("{}{}", accepted, did_you_mean(number, known)));
-  }
-  const std::string name = key.substr(prefix.size(), dot - prefix.size());
-  const DeviceId device = find_device(cluster, name, "--override");
-  const std::string where = fmt::format("--override {}", key);
-  const Bytes memory = parse_bytes(text.substr(equals + 1), where);
-  if (memory.value <= 0) {
-    throw InputError(where, fmt::format("'{}'", text.substr(equals + 1)),
-                     "accepted: a positive size");
-  }
-  cluster.devices[device.index()].memory = memory;
-}
-
 Experiment::Experiment(const Request& asked)
     : request(asked),
       plan(asked.plan_file.empty() ? std::nullopt : std::optional(read_plan(asked))) {

@@ -49,7 +49,7 @@ constexpr Option table[] = {
      "cluster", recorded(file_member<&Request::cluster>, cluster_source)},
     {"--override", "devices.NAME.memory=SIZE", question,
      "compare simulate plan explain import show collective",
-     "change one number of the cluster",
+     "change one number of the cluster; also links.NAME.power=WATTS and idle_power, with * in NAME",
      "overrides", member<&Request::overrides>, {.repeats = true}},
     {"--strategy", "NAME", question, cases,
      "parallelization strategy (see 'parsim list strategies')",

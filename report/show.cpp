@@ -103,6 +103,12 @@ void fields(auto& visit, json::Of<ShownLink> auto& row) {
   visit("line_rate_bytes_per_s",
         link.line_rate.value > 0 ? std::optional(link.line_rate.value) : std::nullopt,
         "of the data sheet, of which the rate is a share");
+  const auto watts = [](const std::optional<Watts>& known) {
+    return known ? std::optional<double>(known->value) : std::nullopt;
+  };
+  visit.optional("power_w", watts(link.power.power),
+                 "while it carries its rate in both directions, if known");
+  visit.optional("idle_power_w", watts(link.power.idle()), "power_w unless given");
   visit("source", row.source);
 }
 

@@ -102,6 +102,7 @@ class FileReader {
     std::optional<LinkKind> kind;
     BytesPerSecond rate;
     bool effective = true;
+    LinkPower power;
   };
   LinkRate link_rate(const Fields& fields) const {
     LinkRate found;
@@ -115,17 +116,22 @@ class FileReader {
     }
     found.rate = rate(fields, found.effective ? "effective_rate" : "rate");
     found.effective = found.effective || !found.kind;
+    found.power = read_link_power(fields, {});
     return found;
   }
   void add_cables(const LinkRate& link, Port a, Port b, Seconds latency, std::int32_t source,
                   std::int64_t cables) {
-    if (!link.effective) {
-      return builder_.add_link_of(*link.kind, a, b, link.rate, latency, source, cables);
-    }
     const std::size_t first = builder_.cluster().links.size();
-    builder_.add_link(a, b, link.rate, latency, source, cables);
+    if (link.effective) {
+      builder_.add_link(a, b, link.rate, latency, source, cables);
+    } else {
+      builder_.add_link_of(*link.kind, a, b, link.rate, latency, source, cables);
+    }
     std::vector<Link>& links = builder_.change().links;
-    for (std::size_t i = first; i < links.size(); ++i) links[i].kind = link.kind;
+    for (std::size_t i = first; i < links.size(); ++i) {
+      if (link.effective) links[i].kind = link.kind;
+      links[i].power = link.power;
+    }
   }
   static Bytes memory_of(const std::string& text, const Fields& fields) {
     const Bytes memory = parse_bytes(text, fields.where("memory"));
@@ -289,7 +295,9 @@ class FileReader {
       builder_.add_link(
           port(link.a), port(link.b), link.rate, link.latency,
           builder_.add_provenance(machine.provenances[static_cast<std::size_t>(link.provenance)]));
-      if (!link.kind_guessed) builder_.change().links.back().kind = link.kind;
+      Link& added = builder_.change().links.back();
+      if (!link.kind_guessed) added.kind = link.kind;
+      added.power = link.power;
     }
   }
 
@@ -349,13 +357,12 @@ class FileReader {
     }
     for (const std::string_view wrong :
          of_devices ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
-                    : std::vector<std::string_view>{"model", "memory", "price", "power",
-                                                    "idle_power", "mtbf"}) {
+                    : std::vector<std::string_view>{"model", "memory", "price", "mtbf"}) {
       if (fields.find(wrong) == nullptr) continue;
       throw InputError(fields.where(wrong),
                        fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
                        of_devices ? "accepted: model, memory, price, power, idle_power, mtbf"
-                                  : "accepted: rate, latency, label, source");
+                                  : "accepted: rate, latency, power, idle_power, label, source");
     }
     of_devices ? override_devices(fields) : override_links(fields);
   }
@@ -382,7 +389,10 @@ class FileReader {
   void override_links(const Fields& fields) {
     const bool has_rate = fields.find("rate") != nullptr;
     const bool has_latency = fields.find("latency") != nullptr;
-    const std::int32_t source = provenance(fields);
+    // The rate's, which a power alone leaves as it was.
+    const bool has_source = has_rate || has_latency || fields.find("label") != nullptr ||
+                            fields.find("source") != nullptr;
+    const std::int32_t source = has_source ? provenance(fields) : -1;
     std::vector<Link>& links = builder_.change().links;
     for (const std::size_t i : matching(links, fields.text("links"), fields.where("links"))) {
       if (has_rate) {
@@ -390,7 +400,8 @@ class FileReader {
         links[i].line_rate = {};
       }
       if (has_latency) links[i].latency = latency(fields);
-      links[i].provenance = source;
+      links[i].power = read_link_power(fields, links[i].power);
+      if (has_source) links[i].provenance = source;
     }
   }
 

@@ -21,6 +21,12 @@ constexpr json::Limits multiprocessors{0, 1'000'000};
 Key price_key() { return key<QuantityText>("price", "'2.5 /h', or bought: '30k / 4 years'"); }
 Key power_key() { return key<QuantityText>("power", "while kernels run"); }
 Key idle_power_key() { return key<QuantityText>("idle_power", "absent: a fifth of power"); }
+Key link_power_key() {
+  return key<QuantityText>("power", "of a link: at its rate in both directions");
+}
+Key link_idle_power_key() {
+  return key<QuantityText>("idle_power", "of a link: absent, the same as power");
+}
 Key mtbf_key() { return key<QuantityText>("mtbf", "mean time between failures: '50000 h'"); }
 
 }  // namespace
@@ -71,8 +77,8 @@ const Keys& link_keys() {
       {key<Text>("a"), key<Text>("b"), key<std::vector<std::array<std::string, 2>>>("pairs"),
        key<QuantityText>("rate", "with a kind that of the data sheet"),
        key<QuantityText>("effective_rate"), key<LinkKind>("kind"),
-       required<QuantityText>("latency"), key<std::int64_t>("count", cables), key<Label>("label"),
-       key<Text>("source")},
+       required<QuantityText>("latency"), key<std::int64_t>("count", cables), link_power_key(),
+       link_idle_power_key(), key<Label>("label"), key<Text>("source")},
       {{{"a", "b"}, {"pairs"}}, {{"rate"}, {"effective_rate"}}}};
   return keys;
 }
@@ -92,7 +98,8 @@ const Keys& node_keys() {
 const Keys& override_keys() {
   static const Keys keys{
       {key<Text>("devices"), key<Text>("links"), key<Text>("model"), key<QuantityText>("memory"),
-       price_key(), power_key(), idle_power_key(), mtbf_key(), key<QuantityText>("rate"),
+       price_key(), key<QuantityText>("power", "of devices or links"),
+       key<QuantityText>("idle_power", "the same"), mtbf_key(), key<QuantityText>("rate"),
        key<QuantityText>("latency"), key<Label>("label"), key<Text>("source")},
       {{{"devices"}, {"links"}}}};
   return keys;

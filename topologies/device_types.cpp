@@ -8,6 +8,7 @@
 #include "core/errors.hpp"
 #include "topologies/cluster_keys.hpp"
 #include "topologies/embedded.hpp"
+#include "topologies/pattern.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
@@ -50,6 +51,12 @@ Quantity positive(Quantity value, const std::string& where) {
   throw InputError(where, "the number is 0", "accepted: a positive number");
 }
 
+void check_idle(std::optional<Watts> idle, std::optional<Watts> power, const std::string& where) {
+  if (!idle || !power || *idle <= *power) return;
+  throw InputError(where, fmt::format("{}, and power is {}", to_text(*idle), to_text(*power)),
+                   "accepted: at most the power");
+}
+
 }  // namespace
 
 Upkeep read_upkeep(const Fields& fields, Upkeep known) {
@@ -68,13 +75,33 @@ Upkeep read_upkeep(const Fields& fields, Upkeep known) {
       throw InputError(where, "the number is 0", "accepted: a positive number");
     }
   }
-  if (known.idle_power && known.power && *known.idle_power > *known.power) {
-    throw InputError(
-        fields.where("idle_power"),
-        fmt::format("{}, and power is {}", to_text(*known.idle_power), to_text(*known.power)),
-        "accepted: at most the power");
-  }
+  check_idle(known.idle_power, known.power, fields.where("idle_power"));
   return known;
+}
+
+LinkPower read_link_power(const Fields& fields, LinkPower known) {
+  const auto power = fields.maybe_text("power"), idle = fields.maybe_text("idle_power");
+  return with_power(known, power, fields.where("power"), idle, fields.where("idle_power"));
+}
+
+LinkPower with_power(LinkPower known, const std::optional<std::string>& power,
+                     const std::string& power_where, const std::optional<std::string>& idle,
+                     const std::string& idle_where) {
+  if (power) known.power = positive(parse_power(*power, power_where), power_where);
+  if (idle) known.idle_power = parse_power(*idle, idle_where);
+  if (known.idle_power && !known.power) {
+    throw InputError(idle_where, "a link without 'power'", "accepted: together with power");
+  }
+  check_idle(known.idle_power, known.power, idle_where);
+  return known;
+}
+
+void set_link_power(Cluster& cluster, std::string_view pattern,
+                    const std::optional<std::string>& power, const std::optional<std::string>& idle,
+                    const std::string& where) {
+  for (const std::size_t i : matching(cluster.links, pattern, where)) {
+    cluster.links[i].power = with_power(cluster.links[i].power, power, where, idle, where);
+  }
 }
 
 Label parse_label(const std::string& text, const std::string& where) {

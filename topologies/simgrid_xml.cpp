@@ -84,9 +84,11 @@ class PlatformWriter {
   }
 
   void write_link(const Link& link) {
-    line(
-        "    <link id=\"{}\" bandwidth=\"{}Bps\" latency=\"{}s\" sharing_policy=\"SPLITDUPLEX\">\n",
-        xml_escaped(link.name), link.rate.value, link.latency.count());
+    const bool draws = link.power.power.has_value();
+    line("    <link id=\"{}\" bandwidth=\"{}Bps\" latency=\"{}s\" sharing_policy=\"{}\">\n",
+         xml_escaped(link.name), link.rate.value, link.latency.count(),
+         draws ? "SHARED" : "SPLITDUPLEX");
+    if (draws) write_power(link);
     prop(6, platform_key::a, name_of(link.a));
     prop(6, platform_key::b, name_of(link.b));
     if (link.provenance >= 0) {
@@ -95,7 +97,22 @@ class PlatformWriter {
       prop(6, platform_key::source, from.source);
     }
     text_ += "    </link>\n";
+    if (!draws) return;
+    line("    <link id=\"{}\" bandwidth=\"{}Bps\" latency=\"{}s\">\n", back_of(link),
+         link.rate.value, link.latency.count());
+    write_power(link);
+    prop(6, platform_key::back_of, link.name);
+    prop(6, platform_key::a, name_of(link.b));
+    prop(6, platform_key::b, name_of(link.a));
+    text_ += "    </link>\n";
   }
+  /// The link energy plugin of SimGrid 3.32 knows no power of SPLITDUPLEX links, so links with one
+  /// are written as two, each with its half.
+  void write_power(const Link& link) {
+    prop(6, platform_key::wattage_range,
+         fmt::format("{}:{}", link.power.idle()->value / 2, link.power.power->value / 2));
+  }
+  static std::string back_of(const Link& link) { return xml_escaped(link.name) + "_DOWN"; }
   [[nodiscard]] const std::string& name_of(Port port) const {
     const auto index = static_cast<std::size_t>(port.index);
     return port.kind == Port::Kind::device ? cluster_.devices[index].name
@@ -112,7 +129,12 @@ class PlatformWriter {
         line("    <route src=\"{}\" dst=\"{}\" symmetrical=\"NO\">",
              xml_escaped(cluster_.devices[from].name), xml_escaped(cluster_.devices[to].name));
         for (const Hop hop : routes.between(DeviceId{from}, DeviceId{to}).hops) {
-          line("<link_ctn id=\"{}\" direction=\"{}\"/>", xml_escaped(cluster_[hop.link].name),
+          const Link& link = cluster_[hop.link];
+          if (link.power.power) {
+            line("<link_ctn id=\"{}\"/>", hop.backwards ? back_of(link) : xml_escaped(link.name));
+            continue;
+          }
+          line("<link_ctn id=\"{}\" direction=\"{}\"/>", xml_escaped(link.name),
                hop.backwards ? "DOWN" : "UP");
         }
         text_ += "</route>\n";

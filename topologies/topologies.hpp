@@ -26,12 +26,19 @@ struct ClusterEntry {
 [[nodiscard]] Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
                                    std::vector<std::string>* notes = nullptr);
 
+/// Gives all links whose name matches the pattern ("n0.*") this power or idle power, "10 W". Throws
+/// InputError with `where` if there is none, for an idle power above the power, and for one without
+/// a power.
+void set_link_power(Cluster& cluster, std::string_view pattern,
+                    const std::optional<std::string>& power, const std::optional<std::string>& idle,
+                    const std::string& where);
+
 /// The JSON Schema of cluster files.
 [[nodiscard]] std::string cluster_schema();
 
 /// The cluster as a platform file of SimGrid, with routes between all devices, which
-/// load_cluster() reads back as the same cluster, without prices, and powers as in the device
-/// table. Throws InputError with `where` for more devices than such a file can sensibly hold
+/// load_cluster() reads back as the same cluster, without prices, and powers of devices as in the
+/// device table. Throws InputError with `where` for more devices than such a file can sensibly hold
 /// (1024).
 [[nodiscard]] std::string simgrid_xml(const Cluster& cluster, std::string_view where);
 

@@ -77,13 +77,34 @@ TEST_CASE("request: an override changes one device's memory, also with dots in i
   CHECK(cluster.devices[1].memory == Bytes{8LL << 30});
 }
 
+TEST_CASE("request: an override changes the power of all links that its pattern matches") {
+  Cluster cluster = star_of(3, "1 GB/s", "1 us");
+  const std::string first = cluster.links[0].name;
+  apply_override(cluster, "links.*.power=8W");
+  apply_override(cluster, "links." + first + ".idle_power=0 W");
+  CHECK(cluster.links[0].power == LinkPower{Watts{8}, Watts{0}});
+  CHECK(cluster.links[1].power == LinkPower{Watts{8}, {}});
+  CHECK(cluster.links[1].power.idle() == Watts{8});
+}
+
 TEST_CASE("request: wrong overrides are refused with what is accepted") {
   Cluster cluster = star_of(2, "1 GB/s", "1 us");
   const auto refused = [&](const char* text, const char* message) {
     CHECK_THROWS_WITH_AS(apply_override(cluster, text), message, InputError);
   };
-  refused("d0.memory=8GiB", "--override: 'd0.memory=8GiB'; accepted: devices.NAME.memory=SIZE");
-  refused("devices.d0", "--override: 'devices.d0'; accepted: devices.NAME.memory=SIZE");
+  refused("d0.memory=8GiB",
+          "--override: 'd0.memory=8GiB'; accepted: devices.NAME.memory=SIZE, "
+          "links.NAME.power=WATTS, links.NAME.idle_power=WATTS");
+  refused("devices.d0",
+          "--override: 'devices.d0'; accepted: devices.NAME.memory=SIZE, links.NAME.power=WATTS, "
+          "links.NAME.idle_power=WATTS");
+  refused("links.*.powr=8W",
+          "--override: unknown key 'powr' of a link; accepted: links.NAME.power=WATTS, "
+          "links.NAME.idle_power=WATTS; did you mean 'power'?");
+  refused("links.*.power=-8W",
+          "--override links.*.power: '-8W' is negative; write for example '700 W' or '20 kW'");
+  refused("links.*.idle_power=8W",
+          "--override links.*.idle_power: a link without 'power'; accepted: together with power");
   refused("devices.d0.memoy=8GiB",
           "--override: unknown key 'memoy' of a device; accepted: devices.NAME.memory=SIZE; "
           "did you mean 'memory'?");

@@ -1,5 +1,6 @@
 // The platform files that parsim writes, loaded by SimGrid itself.
 #include <doctest/doctest.h>
+#include <simgrid/plugins/energy.h>
 #include <xbt/log.h>
 
 #include <array>
@@ -12,6 +13,7 @@
 
 #include "core/routes.hpp"
 #include "sim/child.hpp"
+#include "sim/sim.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
@@ -73,6 +75,38 @@ TEST_CASE("simgrid xml: SimGrid loads it and goes the same ways") {
       }
     }
   }
+}
+
+TEST_CASE("simgrid xml: SimGrid's link energy plugin knows the powers, by hand for one transfer") {
+  Cluster cluster = topologies::load_cluster("star:3,device=t4,rate=1GB/s,latency=0s", "test");
+  for (Link& link : cluster.links) link.power = {Watts{10}, Watts{2}};
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.folder() + "/platform.xml";
+  std::ofstream(path) << topologies::simgrid_xml(cluster, "test");
+  std::vector<double> found(2);
+  run_in_child(
+      [&] {
+        xbt_log_control_set("root.thres:error");
+        simgrid::s4u::Engine engine("test");
+        sg_link_energy_plugin_init();
+        for (const std::string& setting : simgrid_settings()) engine.set_config(setting);
+        engine.load_platform(path);
+        const auto comm = simgrid::s4u::Comm::sendto_init();
+        comm->set_payload_size(500'000'000);
+        comm->set_source(engine.host_by_name(cluster.devices[0].name));
+        comm->set_destination(engine.host_by_name(cluster.devices[2].name));
+        engine.run();
+        found[0] = engine.get_clock();
+        for (const simgrid::s4u::Link* link : engine.get_all_links()) {
+          if (link->get_property("wattage_range") != nullptr) {
+            found[1] += sg_link_get_consumed_energy(link);
+          }
+        }
+      },
+      std::array{bytes_of(found)});
+  // Half a second at 1 GB/s: six directions idle at 1 W, two of them carry at 5 W.
+  CHECK(found[0] == testing::approx(0.5));
+  CHECK(found[1] == testing::approx(0.5 * (4 * 1 + 2 * 5)));
 }
 
 TEST_CASE("simgrid xml: SimGrid reads hostile names as they are") {

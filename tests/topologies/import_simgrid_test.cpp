@@ -154,6 +154,22 @@ TEST_CASE("import simgrid: what parsim writes is read back as the same cluster")
   }
 }
 
+TEST_CASE("import simgrid: powers of links are read back") {
+  Cluster cluster = load_cluster("nodes:2x2,device=t4,intra=100GB/s,inter=12GB/s", "test");
+  cluster.links[0].power = {Watts{9.5}, Watts{0.1}};
+  cluster.links[1].power = {Watts{7}, Watts{7}};
+  const std::string xml = simgrid_xml(cluster, "test");
+  const auto back = import_cluster(xml, "back.xml", {});
+  REQUIRE(back);
+  CHECK(without_sources(back->cluster) == without_sources(cluster));
+  CHECK(back->notes.empty());
+  std::string broken = xml;
+  broken.replace(broken.find("0.05:4.75"), 9, "4.75");
+  CHECK_THROWS_WITH_AS((void)import_cluster(broken, "b.xml", {}),
+                       doctest::Contains("'4.75' of wattage_range; accepted: 'idle:busy' in watts"),
+                       InputError);
+}
+
 TEST_CASE("import simgrid: hostile names survive the way out and in") {
   Cluster cluster = load_cluster("star:3,device=t4,rate=1GB/s,latency=1us", "test");
   cluster.name = "<script>alert('1')</script>";

@@ -62,12 +62,10 @@ std::map<std::string, std::string> expected() {
        ":5:nodes.links.latency: the key 'latency' is missing; accepted: a quoted string"},
       {"misspelt_key.json",
        ":5:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, effective_rate, kind, "
-       "latency, count, label, "
-       "source; did you mean 'rate'?"},
+       "latency, count, power, idle_power, label, source; did you mean 'rate'?"},
       {"misspelt_key.toml",
        ":8:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, effective_rate, kind, "
-       "latency, count, label, "
-       "source; did you mean 'rate'?"},
+       "latency, count, power, idle_power, label, source; did you mean 'rate'?"},
       {"negative_count.toml",
        ":3:nodes.devices.count: -2 is out of range; accepted: a whole number from 1 to 131072"},
       {"negative_rate.toml",

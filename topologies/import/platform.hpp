@@ -25,7 +25,10 @@ inline constexpr std::string_view name = "parsim.name", node = "parsim.node",
                                   fp8 = "parsim.fp8",  // absent: none
     memory_rate = "parsim.memory_rate", model_memory = "parsim.model_memory",
                                   memory = "parsim.memory", a = "parsim.a", b = "parsim.b",
-                                  label = "parsim.label", source = "parsim.source";
+                                  label = "parsim.label", source = "parsim.source",
+                                  back_of = "parsim.back-of";
+/// SimGrid's own, of its link energy plugin: watts "idle:busy" of a link or of one direction.
+inline constexpr std::string_view wattage_range = "wattage_range";
 }  // namespace platform_key
 
 using Props = std::map<std::string, std::string, std::less<>>;

@@ -287,6 +287,10 @@ std::vector<bool> SimGridReader::ways_back() {
   for (std::size_t i = 0; i < platform_.links.size(); ++i) {
     const PlatformLink& link = platform_.links[i];
     const auto [first, second] = used_[i];
+    if (link.props.contains(platform_key::a)) {  // parsim wrote it and names the other direction
+      is_back[i] = link.props.contains(platform_key::back_of);
+      continue;
+    }
     if (!oriented_[i] || first == second || link.policy != "SHARED") continue;
     std::size_t from = vertices_.root(vertices_.end(i, false)),
                 to = vertices_.root(vertices_.end(i, true));
@@ -306,6 +310,21 @@ std::vector<bool> SimGridReader::ways_back() {
                                  left == 1 ? " is" : "s are", left == 1 ? "it" : "them"));
   }
   return is_back;
+}
+
+/// Of links that parsim wrote, each of whose directions draws half.
+LinkPower power_of(const PlatformLink& link) {
+  const auto range = prop_of(link.props, platform_key::wattage_range);
+  if (!range || !link.props.contains(platform_key::a)) return {};
+  const std::size_t colon = range->find(':');
+  if (colon == std::string::npos) {
+    throw InputError(link.where, fmt::format("'{}' of {}", *range, platform_key::wattage_range),
+                     "accepted: 'idle:busy' in watts");
+  }
+  LinkPower power = with_power({}, range->substr(colon + 1) + " W", link.where,
+                               range->substr(0, colon) + " W", link.where);
+  for (auto* each : {&power.power, &power.idle_power}) *each = **each * 2;
+  return power;
 }
 
 Imported SimGridReader::build() {
@@ -332,6 +351,7 @@ Imported SimGridReader::build() {
                b = port_at(builder, vertices_.end(i, true), link);
     builder.add_link(a, b, link.rate, link.latency, source);
     builder.change().links.back().name = link.name;
+    builder.change().links.back().power = power_of(link);
     rate_at[vertices_.root(vertices_.end(i, false))] += link.rate.value;
     rate_at[vertices_.root(vertices_.end(i, true))] += link.rate.value;
   }
