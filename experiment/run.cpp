@@ -167,14 +167,26 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
     simulating += Clock::now() - before;
     return step;
   };
+  sim::SimOptions counting = searching;  // the bytes of links
+  counting.fidelity = sim::Fidelity::analytic;
+  const auto counter = sim::make_simulator(experiment.cluster, *experiment.cost, counting);
   if (input.objective != strategies::Objective::time) {
     input.upkeep = [&](const Plan& plan, Seconds step) {
-      const ExecDag dag =
-          lowering::lower_folded(experiment.network, experiment.cluster, *experiment.cost, plan)
-              .dag;
-      return goal_of(input.objective, step,
-                     step_upkeep(experiment.cluster,
-                                 kernel_times(dag, experiment.cluster, *experiment.cost), step));
+      ExecDag dag;
+      std::vector<double> hop_bytes;
+      if (bytes_matter(experiment.cluster)) {
+        lowering::PlanRun counted = lowering::run_folded(experiment.network, experiment.cluster,
+                                                         *experiment.cost, plan, *counter);
+        dag = std::move(counted.lowered.dag);
+        hop_bytes = std::move(counted.timeline.hop_bytes);
+      } else {
+        dag = lowering::lower_folded(experiment.network, experiment.cluster, *experiment.cost, plan)
+                  .dag;
+      }
+      return goal_of(
+          input.objective, step,
+          step_upkeep(experiment.cluster, kernel_times(dag, experiment.cluster, *experiment.cost),
+                      step, hop_bytes));
     };
   }
   input.known = known_;
@@ -267,7 +279,8 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
       static_cast<std::int64_t>(run.dag.size()) - run.timeline.merged_operations;
   result.devices = device_results(experiment, memory, run);
   result.device_rows = experiment.request.device_rows;
-  result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time);
+  result.upkeep = step_upkeep(experiment.cluster, compute_times(result.devices), result.step_time,
+                              run.timeline.hop_bytes);
   if (const FailureOptions& failures = experiment.request.failures; !failures.write.empty()) {
     result.goodput = goodput_of(
         failure_rates(failures, experiment.cluster, compute_times(result.devices),
@@ -297,6 +310,10 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   }
   if (const std::string anomaly = links_anomaly(experiment, run, plan); !anomaly.empty()) {
     result.notes.push_back(anomaly);
+  }
+  if (result.upkeep.energy && result.upkeep.links) {
+    result.notes.push_back(fmt::format("links draw {:.3g} J of the {:.3g} J of a step",
+                                       result.upkeep.links->value, result.upkeep.energy->value));
   }
   if (has_server(plan) && result.messages > 0) {
     result.notes.push_back(fmt::format(

@@ -38,21 +38,33 @@ std::optional<Number> sum_of(const Cluster& cluster, std::span<const DeviceId> d
   return sum;
 }
 
-/// What a machine draws at most beyond its devices; nothing where theirs is not known.
+/// By NodeId: the power of the links that do not leave a machine.
+std::vector<Watts> inner_links(const Cluster& cluster) {
+  std::vector<Watts> inner(cluster.nodes.size());
+  for (const Link& link : cluster.links) {
+    if (!link.power.power) continue;
+    const NodeId machine = machine_of(cluster, link.a);
+    if (!machine.valid() || machine_of(cluster, link.b) != machine) continue;
+    inner[machine.index()] += *link.power.power;
+  }
+  return inner;
+}
+
+/// What a machine draws at most beyond its devices and inner links; nothing where it is not known.
 std::optional<Watts> rest_of_machine(const Cluster& cluster, NodeId node,
-                                     std::span<const DeviceId> devices) {
+                                     std::span<const DeviceId> devices, Watts links) {
   const std::optional<Watts> all = cluster.nodes[node.index()].upkeep.power;
   if (!all) return Watts{};
   const auto theirs =
       sum_of<Watts>(cluster, devices, [&](DeviceId d) { return cluster[d].upkeep.power; });
   if (!theirs) return std::nullopt;
-  return Watts{std::max(0.0, all->value - theirs->value)};
+  return Watts{std::max(0.0, all->value - (*theirs + links).value)};
 }
 
 std::optional<Joules> energy_of(const Cluster& cluster, NodeId node,
                                 std::span<const DeviceId> devices, std::span<const Seconds> busy,
-                                Seconds step) {
-  const std::optional<Watts> rest = rest_of_machine(cluster, node, devices);
+                                Seconds step, Watts links) {
+  const std::optional<Watts> rest = rest_of_machine(cluster, node, devices, links);
   const auto theirs = sum_of<Joules>(cluster, devices, [&](DeviceId d) {
     const Upkeep& upkeep = cluster[d].upkeep;
     if (!upkeep.power) return std::optional<Joules>();
@@ -61,6 +73,27 @@ std::optional<Joules> energy_of(const Cluster& cluster, NodeId node,
   });
   if (!rest || !theirs) return std::nullopt;
   return *theirs + *rest * step;
+}
+
+bool draws_more(const Link& link) {
+  return link.power.power && *link.power.power > *link.power.idle();
+}
+
+/// Of all links; nothing where none has a power or where their bytes are needed and not known.
+std::optional<Joules> energy_of_links(const Cluster& cluster, const std::vector<bool>& computes,
+                                      Seconds step, std::span<const double> hop_bytes) {
+  if (hop_bytes.empty() && bytes_matter(cluster)) return std::nullopt;
+  std::optional<Joules> sum;
+  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+    const Link& link = cluster.links[i];
+    if (!link.power.power) continue;
+    if (!sum) sum = Joules{};
+    const double bytes = hop_bytes.empty() ? 0 : hop_bytes[2 * i] + hop_bytes[2 * i + 1];
+    if (bytes <= 0 && !is_on(cluster, LinkId{i}, computes)) continue;
+    const Seconds carrying{bytes / (2 * link.rate.value)};
+    *sum += *link.power.idle() * step + (*link.power.power - *link.power.idle()) * carrying;
+  }
+  return sum;
 }
 
 /// The first GPU without a number, or an invalid id.
@@ -73,33 +106,49 @@ DeviceId lacking(const Cluster& cluster, auto number) {
 
 }  // namespace
 
-StepUpkeep step_upkeep(const Cluster& cluster, std::span<const Seconds> busy, Seconds step) {
+bool bytes_matter(const Cluster& cluster) {
+  return std::any_of(cluster.links.begin(), cluster.links.end(), draws_more);
+}
+
+StepUpkeep step_upkeep(const Cluster& cluster, std::span<const Seconds> busy, Seconds step,
+                       std::span<const double> hop_bytes) {
   const std::vector<std::vector<DeviceId>> machines = by_machine(cluster);
   std::optional<Money> cost{Money{}};
   std::optional<Joules> energy{Joules{}};
+  const std::vector<Watts> inner = inner_links(cluster);
+  std::vector<bool> computes(machines.size());
   for (std::size_t n = 0; n < machines.size(); ++n) {
     std::vector<DeviceId> computing;
     for (const DeviceId d : machines[n]) {
       if (busy[d.index()] > Seconds{}) computing.push_back(d);
     }
     if (computing.empty()) continue;
+    computes[n] = true;
     std::optional<MoneyPerHour> price = cluster.nodes[n].upkeep.price;
     if (!price) {
       price = sum_of<MoneyPerHour>(cluster, computing,
                                    [&](DeviceId d) { return cluster[d].upkeep.price; });
     }
     cost = cost && price ? std::optional(*cost + *price * step) : std::nullopt;
-    const std::optional<Joules> drawn = energy_of(cluster, NodeId{n}, machines[n], busy, step);
+    const std::optional<Joules> drawn =
+        energy_of(cluster, NodeId{n}, machines[n], busy, step, inner[n]);
     energy = energy && drawn ? std::optional(*energy + *drawn) : std::nullopt;
   }
-  return {cost, energy};
+  const std::optional<Joules> links = energy_of_links(cluster, computes, step, hop_bytes);
+  if (links) {
+    energy = energy ? std::optional(*energy + *links) : std::nullopt;
+  } else if (bytes_matter(cluster)) {
+    energy.reset();
+  }
+  return {cost, energy, links};
 }
 
 std::optional<Watts> machine_power(const Cluster& cluster, NodeId node) {
   const std::optional<Watts> own = cluster.nodes[node.index()].upkeep.power;
-  return own ? own : sum_of<Watts>(cluster, by_machine(cluster)[node.index()], [&](DeviceId d) {
-    return cluster[d].upkeep.power;
-  });
+  if (own) return own;
+  const auto devices = sum_of<Watts>(cluster, by_machine(cluster)[node.index()],
+                                     [&](DeviceId d) { return cluster[d].upkeep.power; });
+  return devices ? std::optional(*devices + inner_links(cluster)[node.index()]) : std::nullopt;
 }
 
 std::optional<MoneyPerHour> machine_price(const Cluster& cluster, NodeId node) {

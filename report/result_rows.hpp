@@ -55,6 +55,10 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   visit("energy_per_step_j",
         result.upkeep.energy ? known(result.upkeep.energy->value) : std::nullopt,
         "of the machines that compute; null where a GPU's power is not known");
+  visit.optional(
+      "links_energy_per_step_j",
+      made && result.upkeep.links ? std::optional(result.upkeep.links->value) : std::nullopt,
+      "of it, where a link of the cluster has a power");
   visit("energy_per_million_samples_j", perhaps(result.energy_per_million_samples()));
   visit("model_flops", known(result.flops.model.value),
         Rule("that the batch needs, forward once and backward twice, of products, convolutions and "

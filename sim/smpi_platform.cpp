@@ -48,6 +48,14 @@ std::string host_end(const Upkeep& upkeep) {
                      upkeep.idle()->value, upkeep.power->value, upkeep.power->value);
 }
 
+/// For SimGrid's link energy plugin: what one direction, half of the link, draws when idle and at
+/// its rate; linear between them.
+std::string wattage_range(const LinkPower& power) {
+  if (!power.power) return "";
+  return fmt::format("<prop id=\"wattage_range\" value=\"{}:{}\"/>", power.idle()->value / 2,
+                     power.power->value / 2);
+}
+
 }  // namespace
 
 SmpiPlatform::SmpiPlatform(const Cluster& cluster, PathCache& paths)
@@ -105,7 +113,15 @@ std::string SmpiPlatform::text(const std::vector<std::size_t>& ranks, double hos
                    host_speed, ranks[i],
                    i < cluster_.devices.size() ? host_end(cluster_.devices[i].upkeep) : "/>");
   }
+  // Links that draw power do so when idle, too, unless a machine without ranks is off.
   std::vector<bool> used(2 * cluster_.links.size());
+  std::vector<bool> computes(cluster_.nodes.size());
+  for (std::size_t d = 0; d < cluster_.devices.size(); ++d) {
+    if (ranks[d] > 0) computes[cluster_.devices[d].node.index()] = true;
+  }
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    used[i] = cluster_.links[i / 2].power.power && is_on(cluster_, LinkId{i / 2}, computes);
+  }
   for (const auto& [ends, hops] : routes_) {
     for (const Hop hop : *hops) used[hop.index()] = true;
   }
@@ -114,8 +130,9 @@ std::string SmpiPlatform::text(const std::vector<std::size_t>& ranks, double hos
     if (!used[i]) continue;
     fmt::format_to(out,
                    "    <link id=\"{}\" bandwidth=\"{}Bps\" latency=\"0s\">"
-                   "<prop id=\"latency_s\" value=\"{}\"/></link>\n",
-                   link_name(link, i % 2 == 1), link.rate.value, link.latency.count());
+                   "<prop id=\"latency_s\" value=\"{}\"/>{}</link>\n",
+                   link_name(link, i % 2 == 1), link.rate.value, link.latency.count(),
+                   wattage_range(link.power));
   }
   text +=
       "    <link id=\"_here\" bandwidth=\"1e30Bps\" latency=\"0s\" sharing_policy=\"FATPIPE\"/>\n";

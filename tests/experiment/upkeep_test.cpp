@@ -107,6 +107,72 @@ TEST_CASE("upkeep: prices and powers that cannot be read are refused with place 
       InputError);
 }
 
+TEST_CASE("upkeep: the energy of links by hand, for one transfer and an idle link") {
+  // 1 GB over two of three links of 10 GB/s in a step of 1 s: 0.1 s in one of two directions.
+  // Each link 2 W, and (10 W - 2 W) / 2 more while a direction carries: 2 * (2 + 0.4) + 2.
+  const std::string links = "power = \"10 W\"\nidle_power = \"2 W\"\n";
+  const Cluster cluster = cluster_of(two_machines("", "") + links);
+  const std::vector<Seconds> busy{1s, 1s, 1s};
+  const std::vector<double> bytes{1e9, 0, 0, 1e9, 0, 0};
+  const StepUpkeep upkeep = step_upkeep(cluster, busy, 1s, bytes);
+  REQUIRE(upkeep.links);
+  CHECK(upkeep.links->value == testing::approx(6.8));
+  CHECK(upkeep.energy->value == testing::approx(2 * 300 + 400 + 6.8));
+  // The third one's machine does not compute and is off.
+  const StepUpkeep two = step_upkeep(cluster, std::vector<Seconds>{1s, 1s, 0s}, 1s, bytes);
+  CHECK(two.links->value == testing::approx(4.8));
+  // Of links that draw the same when idle, the bytes need not be known.
+  CHECK_FALSE(step_upkeep(cluster, busy, 1s).energy);
+  const Cluster steady = cluster_of(two_machines("", "") + "power = \"10 W\"\n");
+  CHECK(step_upkeep(steady, busy, 2s).links->value == testing::approx(3 * 10 * 2));
+  CHECK_FALSE(step_upkeep(cluster_of(two_machines("", "")), busy, 1s).links);
+}
+
+TEST_CASE("upkeep: a machine's power includes its inner links, which draw their own share of it") {
+  const std::string inner =
+      "links = [{ a = \"gpu0\", b = \"gpu1\", rate = \"10 GB/s\", latency = \"1 us\", "
+      "power = \"50 W\", idle_power = \"30 W\" }]\n";
+  const std::vector<Seconds> busy{1s, 1s, 0s};
+  const std::vector<double> none(8);
+  const auto energy = [&](const std::string& machine) {
+    return step_upkeep(cluster_of(two_machines(machine + inner, "")), busy, 1s, none).energy->value;
+  };
+  CHECK(energy("") == testing::approx(600 + 30));
+  CHECK(energy("power = \"1 kW\"\n") == testing::approx(1000 - 50 + 30));
+  CHECK(machine_power(cluster_of(two_machines(inner, "")), NodeId{0}) == Watts{650});
+}
+
+TEST_CASE("upkeep: powers of links that cannot be are refused with place and accepted") {
+  const auto refusal = [](const std::string& keys) {
+    try {
+      (void)cluster_of(two_machines("", "") + keys);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK(refusal("power = \"10 W\"\nidle_power = \"0 W\"\n") == "accepted");
+  CHECK(refusal("power = \"10 W\"\nidle_power = \"12 W\"\n") ==
+        "two.toml:16:links.idle_power: 12.0 W, and power is 10.0 W; accepted: at most the power");
+  CHECK(refusal("idle_power = \"12 W\"\n") ==
+        "two.toml:15:links.idle_power: a link without 'power'; accepted: together with power");
+  CHECK(refusal("power = \"0 W\"\n") ==
+        "two.toml:15:links.power: the number is 0; accepted: a positive number");
+  CHECK(refusal("power = \"-3 W\"\n") ==
+        "two.toml:15:links.power: '-3 W' is negative; write for example '700 W' or '20 kW'");
+  CHECK(refusal("powr = \"3 W\"\n").find("did you mean 'power'?") != std::string::npos);
+}
+
+TEST_CASE("upkeep: overrides of links give them power and leave their rate's source") {
+  const Cluster cluster = cluster_of(
+      "generator = \"star:2,device=t4,rate=1GB/s,latency=1us\"\n[[overrides]]\nlinks = \"*\"\n"
+      "power = \"8 W\"\n[[overrides]]\nlinks = \"gpu0*\"\nidle_power = \"3 W\"\n");
+  const Cluster plain = cluster_of("generator = \"star:2,device=t4,rate=1GB/s,latency=1us\"\n");
+  CHECK(cluster.links[0].power == LinkPower{Watts{8}, Watts{3}});
+  CHECK(cluster.links[1].power == LinkPower{Watts{8}, {}});
+  CHECK(cluster.links[0].provenance == plain.links[0].provenance);
+}
+
 TEST_CASE("upkeep: --objective orders rows by what it names and needs its numbers") {
   const testing::TemporaryFolder folder;
   const std::string priced =
