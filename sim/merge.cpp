@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/random.hpp"
 #include "sim/op_flows.hpp"
 
@@ -49,12 +53,23 @@ class Classes {
     }
     for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
     if (units_ == nullptr || (units_alike() && devices_alike())) collect(options.fidelity);
+    if (!communications_.empty()) {
+      plain_links_ = links_;
+      open_hops(cluster, options.slowdowns.links.empty());
+    }
   }
 
   /// False if too little is equal; of a folded DAG, if units would not stay equal.
   bool refine() {
     if (communications_.empty()) return false;  // kernels are only additions; or too many flows
-    return find_classes() && units_alike();
+    if (find_classes(true)) return units_alike();
+    if (units_ == nullptr) return false;
+    // Little is equal within a unit, but units may be: one class for each position in them.
+    links_ = plain_links_;
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      if (units_->hop_unit[i] >= 0) links_[i] = mix(links_[i], units_->hop_origin[i] + Color{1});
+    }
+    return find_classes(false) && units_alike();
   }
 
   void merge(const SimulationOutput& output) {
@@ -82,7 +97,8 @@ class Classes {
     bool within = false;  ///< a unit of a folded DAG: each other unit has the same
   };
 
-  bool find_classes() {
+  /// `few`: gives up where most links differ.
+  bool find_classes(bool few) {
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {
@@ -95,7 +111,7 @@ class Classes {
       }
       color_links();
       const std::size_t finer = link_classes();
-      if (2 * finer > used_links_.size()) return false;
+      if (few && 2 * finer > used_links_.size()) return false;
       if (finer == classes && std::exchange(history, true)) return true;
       classes = finer;
     }
@@ -165,13 +181,76 @@ class Classes {
     return static_cast<std::size_t>(std::unique(colors.begin(), colors.end()) - colors.begin());
   }
 
+  /// Finds the hops of each route that may decide its flows' rates, the open ones. The others carry
+  /// so few flows at once that a fair share of them is the rate of the route's slowest hop or more:
+  /// in a max-min allocation a flow whose bottleneck is such a hop has the rate that its slowest
+  /// hop gives it alone, so that what else the hop carries is of no concern to it. (The hop's other
+  /// flows may well mind this one: links still take the colours of all their flows.) For this a
+  /// hop's rate must not change.
+  void open_hops(const Cluster& cluster, bool steady) {
+    const std::vector<std::uint32_t> most = most_crossings();
+    for (const Route* route : prepared_.table.routes) {
+      double slowest = std::numeric_limits<double>::infinity();
+      for (const Hop hop : route->hops) slowest = std::min(slowest, cluster[hop.link].rate.value);
+      Color closed = 0;
+      for (const Hop hop : route->hops) {
+        const double at_once = most[hop.index()];
+        if (steady && cluster[hop.link].rate.value >= at_once * slowest) {
+          closed += splitmix64(plain_links_[hop.index()]);
+        } else {
+          open_.push_back(hop);
+        }
+      }
+      closed_.push_back(closed);
+      open_end_.push_back(open_.size());
+    }
+  }
+
+  /// By Hop::index(): how often flows cross it at one time, at most. Operations that share a queue
+  /// follow one another.
+  [[nodiscard]] std::vector<std::uint32_t> most_crossings() const {
+    std::unordered_map<Color, std::uint32_t> most_of;  // by queue and hop
+    std::unordered_set<Color> seen;                    // queues with the same routes, often
+    std::vector<Queue> occupied;
+    std::vector<std::size_t> crossed;
+    std::vector<std::uint32_t> all(links_.size()), within(links_.size());
+    for (const Communication& communication : communications_) {
+      queues(dag_, communication.op, occupied);
+      const Queue queue = occupied.front();
+      Color color = mix(static_cast<Color>(queue.device.value), static_cast<Color>(queue.queue));
+      const Color queue_color = mix(color, static_cast<Color>(communication.within));
+      color = queue_color;
+      for (std::size_t i = communication.first; i < communication.end; ++i)
+        color = mix(color, static_cast<Color>(flows_[i].route));
+      if (!seen.insert(color).second) continue;
+      crossed.clear();
+      for (std::size_t i = communication.first; i < communication.end; ++i) {
+        for (const Hop hop : prepared_.table.routes[flows_[i].route]->hops)
+          crossed.push_back(hop.index());
+      }
+      std::sort(crossed.begin(), crossed.end());
+      for (std::size_t i = 0, end = 0; i < crossed.size(); i = end) {
+        while (end < crossed.size() && crossed[end] == crossed[i]) ++end;
+        std::uint32_t& most = most_of[mix(queue_color, static_cast<Color>(crossed[i]))];
+        const auto now = static_cast<std::uint32_t>(end - i);
+        if (now <= most) continue;
+        (communication.within ? within : all)[crossed[i]] += now - most;
+        most = now;
+      }
+    }
+    for (std::size_t i = 0; units_ != nullptr && i < all.size(); ++i) {
+      if (units_->hop_unit[i] >= 0) all[i] += within[units_->hop_origin[i]];
+    }
+    return all;
+  }
+
   // Sums of colours are those of multisets: their order does not matter.
 
   void color_routes() {
     for (std::size_t i = 0; i < routes_.size(); ++i) {
-      routes_[i] = 0;
-      for (const Hop hop : prepared_.table.routes[i]->hops) {
-        routes_[i] += splitmix64(links_[hop.index()]);
+      routes_[i] = closed_[i];
+      for (std::size_t h = i == 0 ? 0 : open_end_[i - 1]; h < open_end_[i]; ++h) {
+        routes_[i] += splitmix64(links_[open_[h].index()]);
       }
     }
   }
@@ -328,6 +407,10 @@ class Classes {
   std::vector<double> hop_bytes_, bytes_within_;  ///< `within`: of communication within units
   double bytes_reduced_in_network_ = 0, reduced_within_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
+  std::vector<Hop> open_;                ///< of all routes; route i's end before open_end_[i]
+  std::vector<std::size_t> open_end_;
+  std::vector<Color> closed_;  ///< by route: sum over its other hops
+  std::vector<Color> plain_links_;
   // Colours; links by Hop::index().
   std::vector<Color> links_, carried_, within_, devices_, routes_, operations_;
 };

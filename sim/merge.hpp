@@ -17,7 +17,8 @@ namespace parsim::sim {
 ///                               same date, wait for operations of the same classes, and start
 ///                               flows of the same classes
 ///     flows of one class        belong to operations of one class, carry as many bytes after as
-///                               long a wait, over links of the same classes
+///                               long a wait, over links of the same classes, or, where these
+///                               cannot decide its rate, over links as fast
 ///     links of one class        have one rate (and slow down alike), and carry as many flows of
 ///                               each class
 ///
@@ -27,9 +28,17 @@ namespace parsim::sim {
 /// refinement", show the same for linear programs). The flow that runs for its class crosses the
 /// link that stands for its class as many times as flows of the class cross one such link.
 ///
+/// A link cannot decide a flow's rate if its fair share, its rate over the most flows that it ever
+/// carries at once, is at least the rate of the flow's slowest link: were it the flow's bottleneck,
+/// the flow would have at least this share, hence the rate of its slowest link, which it fills
+/// alone. So a gradient's flow through a GPU's port does not mind what else the port carries, and a
+/// machine whose neighbour in a ring is behind another leaf switch does not make all others of the
+/// ring differ one after another.
+///
 /// Of a folded DAG (ExecDag::units) other units' operations are not there: their links carry what
 /// the first unit's own carry, and flows of sums over all units. It merges only if the links of
-/// every unit then have the classes of the first one's.
+/// every unit then have the classes of the first one's. Where refinement leads to too many classes,
+/// each position in a unit starts as a class of its own.
 ///
 /// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
 ///

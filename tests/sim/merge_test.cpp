@@ -113,6 +113,44 @@ TEST_CASE("merge: one far device is simulated for itself, by hand") {
   CHECK(sums.merged.spans[1].end.count() == testing::approx(1e-3 + 204e-6).epsilon(1e-12));
 }
 
+TEST_CASE("merge: a message that shares its port is not one that has it alone, by hand") {
+  // Four times: 100 MB from device 0 to 1 beside 50 MB from 0 to 4, and 100 MB from 2 to 3.
+  ExecDag dag = bare_dag();
+  for (int i = 0; i < 20; i += 5) {
+    add_transfer(dag, i, i + 1, 100'000'000);
+    add_transfer(dag, i, i + 4, 50'000'000, {}, Stream::gradient);
+    add_transfer(dag, i + 2, i + 3, 100'000'000);
+  }
+  const Pair pair = fast_and_same(star(std::vector<double>(20, 1e9), 0s), dag);
+  CHECK(pair.merged.merged_operations == 12 - 3);
+  CHECK(pair.merged.spans[0].end.count() == testing::approx(0.15).epsilon(1e-12));
+  CHECK(pair.merged.spans[1].end.count() == testing::approx(0.1).epsilon(1e-12));
+  CHECK(pair.merged.spans[2].end.count() == testing::approx(0.1).epsilon(1e-12));
+}
+
+TEST_CASE("merge: a port as fast as all that it ever carries decides no rate, by hand") {
+  // Four times: 100 MB from device 0 to 1 and from 0 to 2 at once, and from 3 to 4. Devices 0 and 3
+  // have ports of so many GB/s, all others of 1.
+  const auto pair_at = [](double port) {
+    std::vector<double> rates(20, 1e9);
+    ExecDag dag = bare_dag();
+    for (int i = 0; i < 20; i += 5) {
+      rates[static_cast<std::size_t>(i)] = rates[static_cast<std::size_t>(i) + 3] = port * 1e9;
+      add_transfer(dag, i, i + 1, 100'000'000);
+      add_transfer(dag, i, i + 2, 100'000'000, {}, Stream::gradient);
+      add_transfer(dag, i + 3, i + 4, 100'000'000);
+    }
+    return fast_and_same(star(rates, 0s), dag);
+  };
+  const Pair wide = pair_at(2);
+  CHECK(wide.merged.merged_operations == 12 - 1);
+  CHECK(makespan(wide.merged).count() == testing::approx(0.1).epsilon(1e-12));
+  const Pair narrow = pair_at(1.6);
+  CHECK(narrow.merged.merged_operations == 12 - 2);
+  CHECK(narrow.merged.spans[0].end.count() == testing::approx(0.125).epsilon(1e-12));
+  CHECK(narrow.merged.spans[2].end.count() == testing::approx(0.1).epsilon(1e-12));
+}
+
 TEST_CASE("merge: collectives that a library needs longer for are simulated for themselves") {
   // Two pairs gather and two scatter: 10 MB each way, 1 ms on the links. The library waits 50 us
   // (150 us for 1 MB each way), and scatters at half of the links' rate.
