@@ -41,8 +41,8 @@ Lowered lower_with_memory(const Network& network, const Cluster& cluster, const 
 }
 
 Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
-                     const Plan& plan) {
-  UnitFinder finder(cluster, &cost);
+                     const Plan& plan, std::size_t most_units) {
+  UnitFinder finder(cluster, &cost, most_units);
   std::vector<MemoryUse> memory;
   ExecDag dag = lower(network, cluster, plan, &finder, &memory);
   return {std::move(dag), std::move(memory)};
@@ -57,16 +57,20 @@ std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
 
 PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                    const Plan& plan, Executor& engine) {
-  PlanRun run{lower_folded(network, cluster, cost, plan), {}};
-  if (run.lowered.dag.units != nullptr) {
+  // The most units first: machines, say. If they are not alike, those of a leaf switch may be.
+  std::size_t most = std::numeric_limits<std::size_t>::max();
+  for (;;) {
+    PlanRun run{lower_folded(network, cluster, cost, plan, most), {}};
+    if (run.lowered.dag.units == nullptr) {
+      run.timeline = engine.run(run.lowered.dag);
+      return run;
+    }
     if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag)) {
       run.timeline = *std::move(timeline);
       return run;
     }
-    run.lowered.dag = lower(network, cluster, plan);
+    most = run.lowered.dag.units->count() - 1;
   }
-  run.timeline = engine.run(run.lowered.dag);
-  return run;
 }
 
 }  // namespace parsim::lowering

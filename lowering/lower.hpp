@@ -2,6 +2,7 @@
 // synchronisation and pipelining exist once.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -29,8 +30,11 @@ struct Lowered {
 /// The same with the operations of one of several equal replicas (ExecDag::units), if the plan has
 /// some; else of all devices. `cost` says which devices are alike. For engines that can run it
 /// (Executor::run_folded).
-[[nodiscard]] Lowered lower_folded(const Network& network, const Cluster& cluster,
-                                   const CostModel& cost, const Plan& plan);
+///
+/// most_units   fewer replicas than an engine could not run: each of several, among equal ones
+[[nodiscard]] Lowered lower_folded(
+    const Network& network, const Cluster& cluster, const CostModel& cost, const Plan& plan,
+    std::size_t most_units = std::numeric_limits<std::size_t>::max());
 
 /// The plan of one of several equal replicas, if it has some: how much work lower_folded has.
 /// Devices of one model count as alike.

@@ -64,8 +64,8 @@ bool reduce(const AlikeUnits& units, PricedCommunication& communication) {
   return true;
 }
 
-UnitFinder::UnitFinder(const Cluster& cluster, const CostModel* cost)
-    : cluster_(cluster), cost_(cost), routes_(cluster) {}
+UnitFinder::UnitFinder(const Cluster& cluster, const CostModel* cost, std::size_t most_units)
+    : cluster_(cluster), cost_(cost), most_units_(most_units), routes_(cluster) {}
 
 bool UnitFinder::alike(DeviceId a, DeviceId b) const {
   if (cluster_[a].model != cluster_[b].model) return false;
@@ -181,7 +181,7 @@ UnitFinder::Recipe UnitFinder::recipe_of(const Plan& plan) {
     borders.push_back(border);
     most = std::gcd(most, end - begin);
   }
-  for (std::size_t count = most; count > 1; --count) {
+  for (std::size_t count = std::min(most, most_units_); count > 1; --count) {
     if (most % count != 0) continue;
     if (auto recipe = in_units(static_cast<std::int64_t>(count), borders, plan)) {
       return *std::move(recipe);
@@ -249,9 +249,34 @@ std::optional<UnitFinder::Recipe> UnitFinder::in_units(std::int64_t count,
       if (by_node && node->second != u) return std::nullopt;
     }
   }
+  const bool again = most_units_ < std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t most_ways = 1 << 21;  // all are found and remembered
+  if (again && devices[0].size() * devices[0].size() > most_ways / units) return std::nullopt;
   recipe.units = units_of(std::move(devices));
   if (recipe.units == nullptr) return std::nullopt;
+  if (again && !nexts_alike(*recipe.units)) return std::nullopt;
   return recipe;
+}
+
+/// Rings of gradients go from unit to unit. Machines of which some share leaf switches with their
+/// next and some do not are no units; those of a whole leaf switch may be.
+bool UnitFinder::nexts_alike(const AlikeUnits& units) {
+  const std::vector<DeviceId>& first = units.devices[0];
+  const auto same = [&](std::size_t unit, std::size_t from, std::size_t to) {
+    const auto way = [&](std::size_t u) -> std::vector<Hop> {
+      const std::vector<DeviceId>& next = units.devices[(u + 1) % units.count()];
+      return routes_.between(units.devices[u][from], next[to]).hops;
+    };
+    const std::vector<Hop> own = way(0), other = way(unit);
+    return std::equal(own.begin(), own.end(), other.begin(), other.end(), [&](Hop a, Hop b) {
+      return cluster_[a.link].rate == cluster_[b.link].rate &&
+             cluster_[a.link].latency == cluster_[b.link].latency;
+    });
+  };
+  for (std::size_t u = 1; u < units.count(); ++u) {
+    if (!same(u, 0, 0) || !same(u, first.size() - 1, 0)) return false;
+  }
+  return true;
 }
 
 const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> devices) {

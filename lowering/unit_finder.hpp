@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,8 +24,11 @@ namespace parsim::lowering {
 /// Finds the units of plans for one cluster and cost model, which must outlive it.
 class UnitFinder {
  public:
-  /// cost   null: devices of one model are alike, and links do not matter: for memory alone
-  UnitFinder(const Cluster& cluster, const CostModel* cost);
+  /// cost        null: devices of one model are alike, and links do not matter: for memory alone
+  /// most_units  fewer units than were found before, which turned out to differ: then each unit
+  ///             must also reach its next one over as good links as any other
+  UnitFinder(const Cluster& cluster, const CostModel* cost,
+             std::size_t most_units = std::numeric_limits<std::size_t>::max());
   /// A plan's first unit as a plan for its samples, and how many there are.
   struct Folded {
     Plan plan;
@@ -56,10 +60,12 @@ class UnitFinder {
                                                const Plan& plan);
   [[nodiscard]] const AlikeUnits* units_of(std::vector<std::vector<DeviceId>> devices);
   [[nodiscard]] bool find_hops(AlikeUnits& units);
+  [[nodiscard]] bool nexts_alike(const AlikeUnits& units);
   [[nodiscard]] bool alike(DeviceId a, DeviceId b) const;
 
   const Cluster& cluster_;
   const CostModel* cost_;
+  std::size_t most_units_;
   Routes routes_;
   std::vector<List> lists_;           ///< of the last plan
   std::vector<std::size_t> list_of_;  ///< by layer

@@ -75,8 +75,43 @@ bool equal(const std::vector<DeviceUse>& a, const std::vector<DeviceUse>& b, Sec
 }
 
 struct FoldedCounts {
-  std::size_t plans = 0, folded = 0, run = 0;
+  std::size_t plans = 0, folded = 0, run = 0, coarser = 0;
 };
+
+/// The plan folded, in fewer units if need be, against all of it on `reference`.
+void compare_folded(const World& world, const Plan& plan, Executor& simulator, Executor& reference,
+                    FoldedCounts& counts) {
+  ++counts.plans;
+  std::optional<lowering::Lowered> folded =
+      lowering::lower_folded(world.network, world.cluster, *world.cost, plan);
+  if (folded->dag.units == nullptr) return;
+  ++counts.folded;
+  const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
+  CHECK(bytes_moved(folded->dag) == bytes_moved(whole));
+  CHECK(messages(folded->dag) == messages(whole));
+  std::int64_t operations = 0;
+  for (std::size_t op = 0; op < folded->dag.size(); ++op) operations += folded->dag.count(OpId{op});
+  CHECK(operations == static_cast<std::int64_t>(whole.size()));
+  std::optional<Timeline> found = simulator.run_folded(folded->dag);
+  while (!found && folded->dag.units != nullptr) {
+    const std::size_t fewer = folded->dag.units->count() - 1;
+    folded = lowering::lower_folded(world.network, world.cluster, *world.cost, plan, fewer);
+    if (folded->dag.units != nullptr) found = simulator.run_folded(folded->dag);
+    if (found) ++counts.coarser;
+  }
+  if (!found) return;
+  ++counts.run;
+  const AlikeUnits& units = *folded->dag.units;
+  const Timeline all = reference.run(whole);
+  const Seconds step = makespan(all);
+  const std::vector<SeenOp> wanted = seen_by(folded->dag, *found, units, 0);
+  for (std::size_t u = 0; u < units.count(); ++u)
+    CHECK(equal(wanted, seen_by(whole, all, units, static_cast<std::int32_t>(u)), step));
+  const std::size_t devices = world.cluster.devices.size();
+  CHECK(equal(device_use(folded->dag, *found, devices), device_use(whole, all, devices), step));
+  CHECK(found->hop_bytes == all.hop_bytes);
+  CHECK(found->bytes_reduced_in_network == testing::approx(all.bytes_reduced_in_network));
+}
 
 void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
                     FoldedCounts& counts) {
@@ -86,35 +121,11 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
   if (seed % 2 == 0) options.collectives = sim::CollectiveCost::nccl;
   const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
   for (std::size_t i = 0; i < count; ++i) {
-    const Plan plan = plans.next();
     CAPTURE(world.network.name);
     CAPTURE(world.cluster.name);
     CAPTURE(seed);
     CAPTURE(i);
-    ++counts.plans;
-    const lowering::Lowered folded =
-        lowering::lower_folded(world.network, world.cluster, *world.cost, plan);
-    if (folded.dag.units == nullptr) continue;
-    ++counts.folded;
-    const AlikeUnits& units = *folded.dag.units;
-    const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
-    CHECK(bytes_moved(folded.dag) == bytes_moved(whole));
-    CHECK(messages(folded.dag) == messages(whole));
-    std::int64_t operations = 0;
-    for (std::size_t op = 0; op < folded.dag.size(); ++op) operations += folded.dag.count(OpId{op});
-    CHECK(operations == static_cast<std::int64_t>(whole.size()));
-    const std::optional<Timeline> found = simulator->run_folded(folded.dag);
-    if (!found) continue;
-    ++counts.run;
-    const Timeline all = simulator->run(whole);
-    const Seconds step = makespan(all);
-    const std::vector<SeenOp> wanted = seen_by(folded.dag, *found, units, 0);
-    for (std::size_t u = 0; u < units.count(); ++u)
-      CHECK(equal(wanted, seen_by(whole, all, units, static_cast<std::int32_t>(u)), step));
-    const std::size_t devices = world.cluster.devices.size();
-    CHECK(equal(device_use(folded.dag, *found, devices), device_use(whole, all, devices), step));
-    CHECK(found->hop_bytes == all.hop_bytes);
-    CHECK(found->bytes_reduced_in_network == testing::approx(all.bytes_reduced_in_network));
+    compare_folded(world, plans.next(), *simulator, *simulator, counts);
   }
 }
 
@@ -134,6 +145,61 @@ TEST_CASE("folded: the operations and times of one of several equal replicas, on
   CHECK(counts.folded > 75 * more);
   CHECK(counts.run > 50 * more);
   MESSAGE(counts.plans << " plans, " << counts.folded << " folded, " << counts.run << " run");
+}
+
+TEST_CASE("folded: machines of rails fold by leaf switch, operation by operation") {
+  FoldedCounts counts;
+  for (const char* fabric : {"12x4,unit=4", "8x4,unit=2,oversubscription=3", "12x2,unit=3"}) {
+    const World world(
+        "gpt:layers=2,hidden=256,heads=4,seq_length=64,vocab_size=512",
+        std::string("rail:") + fabric + ",device=v100-sxm2,intra=150GB/s,inter=12GB/s");
+    for (const std::int32_t tensor : {1, 2}) {
+      for (const std::int32_t zero : {0, 1, 3}) {
+        strategies::StrategyInput input = world.input(96);
+        input.tensor_parallel = tensor;
+        input.pipeline_parallel = 1;
+        input.zero_stage = zero;
+        input.sequence_parallel = zero == 1;
+        const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+        sim::SimOptions options;
+        options.engine = sim::Engine::fast;
+        if (zero == 3) options.collectives = sim::CollectiveCost::nccl;
+        const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
+        options.merge = false;
+        const auto reference = sim::make_simulator(world.cluster, *world.cost, options);
+        CAPTURE(fabric);
+        CAPTURE(tensor);
+        CAPTURE(zero);
+        compare_folded(world, plan, *simulator, *reference, counts);
+      }
+    }
+  }
+  CHECK(counts.run >= 10);
+  CHECK(counts.coarser >= 5);
+}
+
+TEST_CASE("folded: of the machines of a leaf switch those amid a ring are simulated once") {
+  const World world("gpt:layers=2,hidden=256,heads=4,seq_length=64,vocab_size=512",
+                    "rail:12x4,device=v100-sxm2,intra=150GB/s,inter=12GB/s,unit=4");
+  strategies::StrategyInput input = world.input(48);
+  input.tensor_parallel = 4;
+  input.pipeline_parallel = 1;
+  const Plan plan = strategies::plan_tensor(input);
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
+  const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
+  const lowering::PlanRun run =
+      lowering::run_folded(world.network, world.cluster, *world.cost, plan, *simulator);
+  const ExecDag& dag = run.lowered.dag;
+  REQUIRE(dag.units != nullptr);
+  CHECK(dag.units->count() == 3);
+  const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
+  options.merge = false;
+  const Timeline all = sim::make_simulator(world.cluster, *world.cost, options)->run(whole);
+  CHECK(makespan(run.timeline).count() == testing::approx(makespan(all).count()).epsilon(1e-12));
+  CHECK(run.timeline.hop_bytes == all.hop_bytes);
+  // Of the four machines of a leaf switch those in the middle of the ring are alike, too.
+  CHECK(run.timeline.merged_operations > static_cast<std::int64_t>(dag.size()) / 5);
 }
 
 }  // namespace

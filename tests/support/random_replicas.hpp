@@ -64,6 +64,8 @@ inline std::vector<std::string> clusters_with_replicas() {
       "star:12,device=p100-sxm2*4+v100-sxm2*8,rate=10GB/s,latency=1us",
       "mixed-p100-v100",
       "dgx-v100",
+      "rail:8x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s,unit=2",
+      "rail:6x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s,unit=3,oversubscription=3",
   };
 }
 
