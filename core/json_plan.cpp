@@ -67,6 +67,9 @@ void fields(auto& visit, Of<LayerPlan> auto& plan) {
       "zigzag", plan.zigzag,
       Rule(Limits{0}, "devices over which the tokens of causal attention are in zigzag order"));
   visit.optional("ring", plan.ring, "keys and values of attention go round a ring");
+  visit.optional("overlap", plan.overlap,
+                 "a dense layer works in chunks of tokens, so that all-gathers before it and sums "
+                 "after it overlap with it");
 }
 
 void fields(auto& visit, Of<Slot> auto& slot) {

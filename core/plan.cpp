@@ -181,6 +181,27 @@ void validate_attention(const Network& network, LayerId id, const LayerPlan& pla
   }
 }
 
+/// Products in chunks of tokens.
+void validate_overlap(const Network& network, LayerId id, const LayerPlan& plan,
+                      const std::string& location) {
+  if (!plan.overlap) return;
+  const auto shares = [](const Cut& cut) {
+    return (cut.dim == Dim::channel || cut.dim == Dim::in_channel) && cut.sizes.size() > 1;
+  };
+  const auto other = [](const Cut& cut) { return cut.dim == Dim::replica && cut.sizes.size() > 1; };
+  const std::vector<Dim> dims =
+      cuttable_dims(network[id].kind, input_shapes(network, id), network[id].out);
+  if (network[id].kind.as<Dense>() == nullptr || plan.joined ||
+      std::find(dims.begin(), dims.end(), Dim::token) == dims.end() ||
+      std::count_if(plan.cuts.begin(), plan.cuts.end(), shares) != 1 ||
+      std::any_of(plan.cuts.begin(), plan.cuts.end(), other) ||
+      std::set<DeviceId>(plan.devices.begin(), plan.devices.end()).size() != plan.devices.size()) {
+    throw InputError(location, "a product that overlaps with communication",
+                     "a dense layer that works on tokens, cut by channel or in_channel among "
+                     "different devices");
+  }
+}
+
 std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_t samples) {
   if (dim == Dim::sample) return samples;
   if (dim == Dim::in_channel) {
@@ -239,6 +260,7 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
     }
   }
   validate_attention(network, id, plan, location);
+  validate_overlap(network, id, plan, location);
   for (std::size_t c = 0; plan.joined && c + 1 < plan.cuts.size(); ++c) {
     if (plan.cuts[c].dim != Dim::in_channel) continue;
     throw InputError(location, "joined cells whose contraction is cut, but not by the last cut",

@@ -72,6 +72,14 @@ struct LayerPlan {
   /// al. 2023, "Ring Attention with Blockwise Transformers"). False: a device has all that it needs
   /// before it begins.
   bool ring = false;
+  /// Of a dense layer that devices share by channel or by contraction: it works in as many chunks
+  /// of its tokens as there are devices, so that communication overlaps. By channel: tokens that
+  /// are all-gathered come in parts, each used when it arrives. By contraction: each chunk's
+  /// partial sums leave for the device that keeps them while the next chunk is computed, and in
+  /// backward gradients come in parts. (TransformerEngine's userbuffers, CommOverlapP2PBase;
+  /// PyTorch's torch/distributed/_symmetric_memory, fused_all_gather_matmul and
+  /// fused_matmul_reduce_scatter.)
+  bool overlap = false;
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 

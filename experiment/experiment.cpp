@@ -59,6 +59,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--reduce-precision", layout.reduce_precision.has_value()},
       {"--optimizer", layout.optimizer.has_value()},
       {"--sequence-parallel", layout.sequence_parallel.has_value()},
+      {"--tp-overlap", layout.tensor_overlap.has_value()},
       {"--ep", layout.expert_parallel.has_value()},
       {"--recompute-every", layout.recompute_every.has_value()}};
   for (const auto& [flag, by_file] : decided) {

@@ -364,6 +364,7 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.recompute) input.recompute = *file.recompute;
   if (file.shares) input.shares = *file.shares;
   if (file.sequence_parallel) input.sequence_parallel = *file.sequence_parallel;
+  if (file.tensor_overlap) input.tensor_overlap = *file.tensor_overlap;
   if (file.expert_parallel) input.expert_parallel = *file.expert_parallel;
   if (file.recompute_every) input.recompute_every = *file.recompute_every;
 }

@@ -144,6 +144,14 @@ void check_combinations(const Request& request) {
     throw InputError("--zero-group", "unused without --zero",
                      "accepted: together with --zero 1 to 3");
   }
+  if (request.tensor_overlap && !request.sequence_parallel && request.layout_file.empty()) {
+    throw InputError("--tp-overlap", "unused without --sequence-parallel",
+                     "accepted: together with --sequence-parallel");
+  }
+  if (request.tensor_overlap && request.tensor_parallel == 1) {
+    throw InputError("--tp-overlap", "unused with --tp 1, where nothing is gathered or scattered",
+                     "accepted: together with --tp 2 or more");
+  }
   if (request.given.contains("--straggler") && request.given.contains("--scaling")) {
     throw InputError("--straggler", "together with --scaling, which leaves devices out",
                      "accepted: one of them");

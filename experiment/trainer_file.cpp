@@ -90,6 +90,15 @@ std::int32_t zero_of(const TrainerWords& words) {
   return words.is_on("use-distributed-optimizer") ? 1 : 0;
 }
 
+/// Megatron-LM asks for sequence parallelism, which it turns off without tensor parallelism
+/// (megatron/training/arguments.py, validate_args).
+bool overlap_of(const TrainerWords& words, bool sequence_parallel) {
+  constexpr std::string_view name = "tp-comm-overlap";
+  if (!words.is_on(name)) return false;
+  if (!sequence_parallel) words.refuse(name, "with sequence parallelism over two or more GPUs");
+  return true;
+}
+
 void read_precision(const TrainerWords& words, LayoutFile& file) {
   const bool bf16 = words.is_on("bf16"), fp16 = words.is_on("fp16");
   file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
@@ -247,6 +256,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   set_batch(words, "global-batch-size", words.integer("global-batch-size"), each * groups.data,
             file);
   file.sequence_parallel = words.is_on("sequence-parallel") && tensor > 1;
+  file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
   if (const auto experts = words.integer("expert-model-parallel-size"); experts > 1) {
     file.expert_parallel = static_cast<std::int32_t>(*experts);
   }
@@ -265,10 +275,8 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
     file.notes.push_back(fmt::format("{}: {} is not assigned there, its arguments are not read",
                                      words.file(), variable));
   }
-  for (const std::string_view name : {"tp-comm-overlap", "overlap-param-gather"}) {
-    if (words.is_on(name)) {
-      file.notes.push_back(fmt::format("{}: not modelled", words.where(name)));
-    }
+  if (constexpr std::string_view name = "overlap-param-gather"; words.is_on(name)) {
+    file.notes.push_back(fmt::format("{}: not modelled", words.where(name)));
   }
   return file;
 }
@@ -313,6 +321,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   set_batch(words, "global-batch-size", words.integer("global-batch-size"),
             each * groups.front().data, file);
   file.sequence_parallel = words.is_on("sequence-parallel");
+  file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
   file.zero_stage = zero_of(words);
   file.recompute = recompute_of(words);
   read_precision(words, file);

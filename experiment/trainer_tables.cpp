@@ -329,6 +329,8 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   set_batch(words, words.has(batch_at) ? batch_at : local_at, batch, each * groups.data, file);
   if (groups.pipeline > 1) read_schedule(words, file);
   file.sequence_parallel = groups.tensor > 1;
+  constexpr std::string_view async_at = "parallelism.enable_async_tensor_parallel";
+  file.tensor_overlap = *file.sequence_parallel && words.is_on(async_at);
   // Pipelines keep gathered weights by default.
   const std::string reshard =
       words.text("parallelism.fsdp_reshard_after_forward").value_or("default");

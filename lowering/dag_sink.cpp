@@ -37,13 +37,6 @@ CollectiveKind kind_of(Pattern pattern) {
   throw BrokenInvariant("a movement that is no collective");
 }
 
-/// Each operation once, in order of issue.
-const std::vector<OpId>& once(std::vector<OpId>& after) {
-  std::sort(after.begin(), after.end());
-  after.erase(std::unique(after.begin(), after.end()), after.end());
-  return after;
-}
-
 /// Where shares of several micro-batches' gradients add up.
 Slice sum_so_far(Slice gradient) {
   gradient.micro_batch = 1;
@@ -51,6 +44,12 @@ Slice sum_so_far(Slice gradient) {
 }
 
 }  // namespace
+
+const std::vector<OpId>& DagSink::once(After& after) {
+  std::sort(after.begin(), after.end());
+  after.erase(std::unique(after.begin(), after.end()), after.end());
+  return after;
+}
 
 void DagSink::begin(const PlanFragments& parts) {
   parts_ = &parts;

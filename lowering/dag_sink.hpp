@@ -50,6 +50,20 @@ class DagSink {
               std::size_t operand, std::int32_t m, After& after);
   Op ring_home(LayerId id, const Ring& ring, std::size_t member, std::size_t operand,
                std::int32_t m, After& after);
+  // Of products in chunks: kernels; parts of an all-gather to the next member; partial sums to
+  // whose chunk it is, which adds its own; gradients of the sums, of which it has a part.
+  Op chunk_kernel(LayerId id, std::size_t cell, std::size_t chunk, Pass pass, std::int32_t m,
+                  After& after);
+  Op arrive_part(LayerId id, const FanOut::Arrival& arrival, std::size_t member, std::size_t part,
+                 std::int32_t m, After& after);
+  Op scatter_chunk(LayerId id, const ScatteredChunks& how, std::size_t cell, std::size_t chunk,
+                   bool add, std::int32_t m, After& after);
+  Op keep_chunk(LayerId id, const ScatteredChunks& how, std::size_t chunk, std::int32_t m,
+                After& after);
+  Op return_part(LayerId id, Consumer edge, const FanOut::Return& way, std::size_t member,
+                 std::size_t part, std::int32_t m, After& after);
+  Op keep_part(LayerId id, Consumer edge, const FanOut::Return& way, std::size_t member,
+               std::int32_t m, After& after);
   Op sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,
                std::int32_t m, After& after);
   Op arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,
@@ -80,6 +94,8 @@ class DagSink {
   Op update(std::size_t s, std::size_t holder, After& after);
 
  private:
+  /// Each operation once, in order of issue.
+  static const std::vector<OpId>& once(After& after);
   [[nodiscard]] const SyncGroup& group(std::size_t s) const { return parts_->sums[s]->group; }
   [[nodiscard]] bool sharded(std::size_t s) const { return group(s).zero_stage > 0; }
   [[nodiscard]] Slice slice(TensorId tensor, Role role, std::int32_t m, const Region& region) {
@@ -101,6 +117,10 @@ class DagSink {
     return {buckets_[s], role, 0, shares_[s].regions[group(s).seats[holder].rank]};
   }
   [[nodiscard]] Shares shares_of(const Movement& movement);
+  [[nodiscard]] Region chunk_region(LayerId id, std::size_t cell, std::size_t chunk) const {
+    const LayerFragment& layer = *parts_->layers[id.index()];
+    return part_of_chunk(layer.cells[cell], layer.chunks[cell].tokens[chunk]).out;
+  }
   /// What a return moves, and where to.
   struct Ways {
     Slice from, to;

@@ -47,6 +47,7 @@ std::vector<FanOut::PartsSum> Fragments::make_parts_sums(const LayerFragment& ho
         if (cell.device == sum.devices[i]) cell.part.out = one.shares[i];
       }
     }
+    if (!one.shares.empty() && !home.chunks.empty()) scatter_chunks(home, sum, one);
     if (pricer_ == nullptr) continue;
     const Bytes payload{sum.region.volume() * element_};
     const CollectiveKind kind =

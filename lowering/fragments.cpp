@@ -20,7 +20,7 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   for (const DeviceId device : plan.devices) key.push_back(device.value);
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
-  key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0));
+  key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0) + (plan.overlap ? 4 : 0));
   key.push_back(plan.ring ? -1 - plan.zigzag : plan.zigzag);
   key.push_back(plan.zero.stage + (plan.zero.group.node ? 4 : 0));
   key.push_back(plan.zero.group.ranks);
@@ -172,6 +172,7 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
     fragment.sums.push_back({std::move(members), std::move(devices), key.second});
   }
   if (plan.ring) fragment.rings = rings_of(network_, id, fragment.cells);
+  if (plan.overlap) fragment.chunks = chunks_of(network_[id].out, fragment.cells);
   if (pricer_ != nullptr) price(fragment, id);
   return fragment;
 }
@@ -182,6 +183,7 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
   const bool back = structure_.flow.wants[id.index()];
   const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
   if (!fragment.rings.empty()) return price_rings(fragment, id, data);
+  if (!fragment.chunks.empty()) return price_chunks(fragment, id);
   for (const Cell& cell : fragment.cells) {
     const auto time = [&](Pass pass) {
       return pricer_->kernels.of(id, cell.part, pass, cell.device).time.count();
@@ -189,38 +191,6 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
     fragment.forward.push_back(time(Pass::forward));
     fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
     fragment.weights.push_back(back && two && parameters ? time(Pass::backward_weights) : 0);
-  }
-}
-
-void Fragments::price_rings(LayerFragment& fragment, LayerId id, bool back) {
-  const std::size_t count = fragment.cells.size();
-  fragment.forward.assign(count, 0);
-  fragment.backward.assign(count, 0);
-  fragment.weights.assign(count, 0);
-  fragment.block_forward.resize(count);
-  fragment.block_backward.resize(count);
-  for (Ring& ring : fragment.rings) {
-    const std::size_t members = ring.cells.size();
-    for (std::size_t r = 0; r < members; ++r) {
-      const auto c = static_cast<std::size_t>(ring.cells[r]);
-      for (const std::int32_t block : ring.cells) {
-        const Part part =
-            part_of_ring(fragment.cells[c], fragment.cells[static_cast<std::size_t>(block)]);
-        const auto time = [&](Pass pass) {
-          return pricer_->kernels.of(id, part, pass, ring.devices[r]).time.count();
-        };
-        fragment.block_forward[c].push_back(time(Pass::forward));
-        fragment.block_backward[c].push_back(back ? time(Pass::backward) : 0);
-        fragment.forward[c] += fragment.block_forward[c].back();
-        fragment.backward[c] += fragment.block_backward[c].back();
-      }
-      for (const std::size_t operand : {0U, 1U}) {
-        const Region& block = ring.blocks[operand][r];
-        ring.sends[operand].push_back(pricer_->communications.transfer(
-            ring.devices[r], ring.devices[(r + 1) % members], Bytes{block.volume() * element_}));
-        ring.additions[operand].push_back(local(ring.devices[r], block, 3));
-      }
-    }
   }
 }
 
@@ -323,10 +293,19 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   }
   count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
-    fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs,
+    fan_out.arrivals.push_back({movement,
+                                priced(movement),
+                                priced(movement.legs),
+                                fan_out.legs,
                                 static_cast<std::int32_t>(first_reader[fan_out.arrivals.size()]),
-                                home.plan.regather && movement.pattern == Pattern::all_gather});
+                                home.plan.regather && movement.pattern == Pattern::all_gather,
+                                {}});
     fan_out.legs += movement.legs.size();
+    FanOut::Arrival& arrival = fan_out.arrivals.back();
+    const Consumer& reader = readers[static_cast<std::size_t>(arrival.edge)];
+    if (!layer(reader.layer, numbers[reader.layer.index()]).plan.overlap) continue;
+    arrival.ring = gather_ring(movement, home.cells);
+    fan_out.legs += arrival.ring.dates();
   }
   start_together(cluster_, fan_out.arrivals);
   if (!apart) {
@@ -412,6 +391,13 @@ void Fragments::make_returns(std::vector<FanOut::Store>& stores,
         std::all_of(movement.producers.begin(), movement.producers.end(), [&](std::int32_t cell) {
           return additions[static_cast<std::size_t>(canonical(cell))] == 1;
         });
+    if (home.partial_sums && home.plan.overlap && way.alone) {
+      way.ring = gather_ring(movement, home.cells);
+      for (std::size_t r = 0; r < way.ring.members; ++r) {
+        way.ring.copies.push_back(local(movement.devices[r], movement.regions[r], 2));
+        wait_for(movement.devices[r], way.leg_after.emplace_back());
+      }
+    }
     for (const std::int32_t cell : movement.producers) {
       if (movement.pattern == Pattern::local_add || way.alone) {
         way.feeds.push_back(canonical(cell));

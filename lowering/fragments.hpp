@@ -13,6 +13,7 @@
 
 #include "core/hash.hpp"
 #include "core/kernel_times.hpp"
+#include "lowering/chunks.hpp"
 #include "lowering/communication.hpp"
 #include "lowering/estimate.hpp"
 #include "lowering/gradient_flow.hpp"
@@ -40,6 +41,9 @@ struct LayerFragment {
   std::vector<Ring> rings;  ///< of ring attention
   /// With rings: seconds by cell and block. `forward` and `backward` are their sums.
   std::vector<std::vector<double>> block_forward, block_backward;
+  std::vector<Chunks> chunks;  ///< by cell, of a product that overlaps with communication
+  /// With chunks: seconds by cell and chunk, as above; backward of partial sums alone.
+  std::vector<std::vector<double>> chunk_forward, chunk_backward;
 };
 
 /// A tensor and its readers, under the layer plans of all of them. A movement's price is that of
@@ -52,12 +56,14 @@ struct FanOut {
     std::size_t first_leg = 0;  ///< among those of all arrivals
     std::int32_t edge = 0;      ///< of the first reader that needs it
     bool again = false;         ///< dropped after forward, gathered again in backward
+    GatherRing ring;            ///< for products in chunks; its dates follow the legs'
   };
   /// How the producer's partial sums are summed: by an all-reduce, or, where each device needs a
   /// share of its own, by a reduce-scatter.
   struct PartsSum {
     std::vector<Region> shares;  ///< by device of the sum; empty: an all-reduce
     PricedCommunication price;
+    ScatteredChunks chunks;  ///< or chunk by chunk
   };
   std::vector<PartsSum> sums;  ///< as in LayerFragment::sums
   std::vector<Arrival> arrivals;
@@ -78,7 +84,8 @@ struct FanOut {
     PricedCommunication sum;                ///< of a scatter_gather: the reduce-scatter before it
     std::vector<PricedCommunication> legs;  ///< of a scatter_gather
     std::vector<std::vector<std::int32_t>> leg_after;  ///< without a sum: its own sender's cells
-    std::vector<std::int32_t> after;                   ///< cells of the reader
+    GatherRing ring;                   ///< for products in chunks; then leg_after is by member
+    std::vector<std::int32_t> after;   ///< cells of the reader
     std::vector<std::int32_t> feeds;   ///< canonical cells whose gradient it completes
     std::vector<std::int32_t> stores;  ///< or the stores that it fills
   };
@@ -199,6 +206,11 @@ class Fragments {
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   void price(LayerFragment& fragment, LayerId id);
   void price_rings(LayerFragment& fragment, LayerId id, bool back);
+  void price_chunks(LayerFragment& fragment, LayerId id);
+  /// Empty unless it is an all-gather of one box from each.
+  [[nodiscard]] GatherRing gather_ring(const Movement& movement, const std::vector<Cell>& cells);
+  void scatter_chunks(const LayerFragment& home, const LayerFragment::Sum& sum,
+                      FanOut::PartsSum& how) const;
   [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
   /// How the partial sums of a layer are summed, and what its cells hold of the output afterwards.
   [[nodiscard]] std::vector<FanOut::PartsSum> make_parts_sums(const LayerFragment& home,

@@ -149,6 +149,18 @@ void Accounting::activations() {
         largest = std::max(largest, bytes);
       }
     }
+    // Others' partial sums of the chunk that a device keeps, side by side.
+    for (std::size_t s = 0; s < fragment.sums.size(); ++s) {
+      const ScatteredChunks& how = parts_.fans[l]->sums[s].chunks;
+      for (const std::int32_t c : how.keepers) {
+        const auto cell = static_cast<std::size_t>(c);
+        const Chunks& chunks = fragment.chunks[cell];
+        const Region own = part_of_chunk(fragment.cells[cell], chunks.tokens[chunks.own]).out;
+        const auto others = static_cast<std::int64_t>(how.keepers.size() - 1);
+        std::int64_t& largest = kept_[fragment.devices[cell].index()].largest_arrival;
+        largest = std::max(largest, others * own.volume() * element_);
+      }
+    }
     for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
       const auto edge = static_cast<std::size_t>(arrival.edge);
       const std::size_t reader = parts_.structure.readers[l][edge].layer.index();

@@ -90,6 +90,35 @@ class Timer {
                After after) {
     return run(ring.devices[member], after, ring.additions[operand][member]);
   }
+  Op chunk_kernel(LayerId id, std::size_t cell, std::size_t chunk, Pass pass, std::int32_t,
+                  After after) {
+    const LayerFragment& layer = *parts_->layers[id.index()];
+    const bool backward = pass == Pass::backward_data;
+    const double time = (backward ? layer.chunk_backward : layer.chunk_forward)[cell][chunk];
+    return kernel_of(layer.devices[cell], pass, time, after);
+  }
+  Op arrive_part(LayerId, const FanOut::Arrival& arrival, std::size_t member, std::size_t part,
+                 std::int32_t, After after) {
+    return occupy(arrival.ring.sends[arrival.ring.at(member, part)], Stream::tensor, after);
+  }
+  Op scatter_chunk(LayerId id, const ScatteredChunks& how, std::size_t cell, std::size_t chunk,
+                   bool, std::int32_t, After after) {
+    const std::size_t sender = parts_->layers[id.index()]->chunks[cell].own;
+    return occupy(how.sends[how.at(sender, chunk)], Stream::tensor, after);
+  }
+  Op keep_chunk(LayerId id, const ScatteredChunks& how, std::size_t chunk, std::int32_t,
+                After after) {
+    const auto cell = static_cast<std::size_t>(how.keepers[chunk]);
+    return run(parts_->layers[id.index()]->devices[cell], after, how.additions[chunk]);
+  }
+  Op return_part(LayerId, Consumer, const FanOut::Return& way, std::size_t member, std::size_t part,
+                 std::int32_t, After after) {
+    return occupy(way.ring.sends[way.ring.at(member, part)], Stream::tensor, after);
+  }
+  Op keep_part(LayerId, Consumer, const FanOut::Return& way, std::size_t member, std::int32_t,
+               After after) {
+    return run(way.movement.devices[member], after, way.ring.copies[member]);
+  }
   Op sum_parts(LayerId, const LayerFragment::Sum&, const FanOut::PartsSum& how, std::int32_t,
                After after) {
     return occupy(how.price, Stream::tensor, after);

@@ -141,6 +141,7 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
     one.regather = layer.regather;
     one.zigzag = layer.zigzag;
     one.ring = layer.ring;
+    one.overlap = layer.overlap;
     one.cuts.assign(layer.cuts.size(), {});
     std::copy(layer.cuts.begin() + 1, layer.cuts.end(), one.cuts.begin() + 1);
     one.cuts[0].dim = Dim::sample;

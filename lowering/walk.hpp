@@ -50,7 +50,7 @@ class Walk {
   };
   /// Where the dates of a layer and micro-batch begin in the table.
   struct Offsets {
-    std::size_t ready = 0, arrivals = 0, legs = 0, again = 0;
+    std::size_t ready = 0, arrivals = 0, legs = 0, again = 0, legs_again = 0;
   };
   /// A fragment's sum as the walk goes on.
   struct SumState {
@@ -81,7 +81,8 @@ class Walk {
   void lay_out();
   void begin_sums();
   void emit(const Slot& slot);
-  void forward(LayerId id, std::int32_t m, bool again);
+  /// more   the next layer works in chunks of the same tokens, so that this one waits for it
+  void forward(LayerId id, std::int32_t m, bool again, bool more);
   /// When operands that need no movement are ready, by cell (into after_); true if other operands
   /// need one.
   bool aligned_operands(LayerId id, std::int32_t m);
@@ -89,7 +90,8 @@ class Walk {
   When arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
   void await_departures(LayerId id, std::int32_t m);
   /// Gathers operands again that were dropped after forward: what kernels that read them wait for.
-  [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m);
+  /// by_chunk   without those that come in parts, see chunk_operands
+  [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m, bool by_chunk = false);
   void backward(LayerId id, std::int32_t m, bool weights_later);
   void weight_gradients(LayerId id, std::int32_t m);
   // Ring attention: walk_ring.hpp. `start` is by cell.
@@ -98,6 +100,25 @@ class Walk {
                 const Step& take);
   void ring_forward(LayerId id, std::int32_t m, Pass pass);
   void ring_backward(LayerId id, std::int32_t m, std::vector<After> start);
+  // Products in chunks: walk_chunks.hpp. `dates`: by receiver and part, when it arrives.
+  template <class Send>
+  When go_round_parts(const GatherRing& ring, const std::vector<After>& start, When* dates,
+                      const Send& send);
+  When arrive_in_parts(LayerId producer, const FanOut::Arrival& arrival, std::int32_t m,
+                       const std::vector<After>& start, When* dates);
+  void chunk_operands(LayerId id, std::size_t cell, Interval tokens, std::int32_t m, After& after);
+  [[nodiscard]] bool gathers_together(LayerId id, LayerId next) const;
+  [[nodiscard]] std::vector<After> first_chunks(LayerId id, bool again, std::int32_t m);
+  void forward_in_chunks(std::int32_t m, bool again);
+  void await_arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader,
+                     std::size_t cell, Interval tokens, After& after);
+  void sum_parts(LayerId id, std::int32_t m);
+  void scatter_chunks(LayerId id, std::size_t s, std::size_t step, std::int32_t m, bool again);
+  void keep_chunks(LayerId id, std::size_t s, std::int32_t m);
+  void backward_in_chunks(LayerId id, std::size_t cell, std::int32_t m, const After& others,
+                          const After& complete);
+  void return_in_parts(LayerId producer, Consumer edge, const FanOut::Return& way, std::int32_t m,
+                       const std::vector<After>& start);
   void end_backward(LayerId id, std::int32_t m);
   void await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m, After& after) const;
   void exchange(const std::vector<Slot>& round);
@@ -177,6 +198,15 @@ class Walk {
   std::array<std::vector<When>, 2> ring_returned_;  ///< of keys and values, by cell
   /// By attention layer and micro-batch: when its cells' own keys and values have been sent.
   std::map<std::size_t, std::array<std::vector<When>, 2>> departed_;
+  // Products that work in chunks together; of one that is summed, which is alone, by cell and chunk
+  // when that is done, and by cell when others' chunks have come.
+  std::vector<LayerId> chunked_;
+  std::vector<std::vector<After>> chunk_starts_;  ///< of each, by cell
+  std::vector<std::vector<When>> chunk_done_;
+  std::vector<After> kept_;
+  std::vector<When> round_;  ///< of gradients that return
+  /// By product and micro-batch, by cell and chunk: what completes its gradient.
+  std::map<std::size_t, std::vector<std::vector<After>>> chunk_gradients_;
   bool scatters_ = false;  ///< every micro-batch's gradients are scattered
   std::vector<SumState> sum_states_;
   std::vector<std::vector<std::size_t>> sums_of_layer_, split_weights_;

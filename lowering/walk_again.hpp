@@ -34,6 +34,16 @@ void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
     if (arrived == Sink::not_yet) continue;
     const FanOut::Arrival& arrival = fan->arrivals[a];
     // Of a scatter_gather only the transfers read what is to be overwritten.
+    const GatherRing& ring = arrival.ring;
+    const When* in_parts = &table_[dates.legs + arrival.first_leg];
+    if (!ring.empty() && in_parts[ring.at(ring.next(0), 0)] != Sink::not_yet) {
+      for (std::size_t r = 0; r < ring.members; ++r) {
+        for (const std::int32_t cell : ring.producers[r]) {
+          Sink::add(after_[static_cast<std::size_t>(cell)], in_parts[ring.at(ring.next(r), r)]);
+        }
+      }
+      continue;
+    }
     const std::vector<Leg>& legs = arrival.movement.legs;
     for (std::size_t i = 0; i < legs.size(); ++i) {
       Sink::add(after_[static_cast<std::size_t>(legs[i].cell)],
@@ -47,7 +57,7 @@ void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
 }
 
 template <class Sink>
-auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m) -> After {
+auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) -> After {
   const Layer& layer = parts_.network[id];
   After all = Sink::nothing();
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
@@ -64,7 +74,9 @@ auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m) -> After {
       const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
       if (!arrival.again) continue;
       const Offsets& dates = offsets_[at(producer, m)];
+      const GatherRing& ring = arrival.ring;
       When& arrived = table_[dates.again + index];
+      When* in_parts = ring.empty() ? nullptr : &table_[dates.legs_again + arrival.first_leg];
       if (arrived == Sink::not_yet) {
         After after = Sink::nothing();
         for (const std::int32_t cell : arrival.movement.producers) {
@@ -78,10 +90,19 @@ auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m) -> After {
             if (table_[first + c] != Sink::not_yet) Sink::add(after, table_[first + c]);
           }
         }
-        arrived = Sink::done(
-            sink_.arrive(producer, arrival, m, stream_between(producer, id, false), after));
+        const Stream stream = stream_between(producer, id, false);
+        arrived = by_chunk && in_parts != nullptr && stream == Stream::tensor
+                      ? arrive_in_parts(producer, arrival, m,
+                                        std::vector<After>(ring.members, after), in_parts)
+                      : Sink::done(sink_.arrive(producer, arrival, m, stream, after));
       }
-      Sink::add(all, arrived);
+      if (in_parts == nullptr || in_parts[ring.at(0, ring.last(0))] == Sink::not_yet) {
+        Sink::add(all, arrived);
+        continue;
+      }
+      for (std::size_t r = 0; !by_chunk && r < ring.members; ++r) {
+        Sink::add(all, in_parts[ring.at(r, ring.last(r))]);
+      }
     }
   }
   return all;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lowering/walk_again.hpp"
+#include "lowering/walk_chunks.hpp"
 #include "lowering/walk_ring.hpp"
 
 namespace parsim::lowering {
@@ -48,12 +49,13 @@ void Walk<Sink>::lay_out() {
     last_backward_[l].assign(cells, Sink::never);
     for (std::size_t m = 0; m < micro; ++m) {
       const std::size_t legs = fan == nullptr ? 0 : fan->legs;
-      offsets_[l * micro + m] = {size, size + cells, size + cells + arrivals,
-                                 size + cells + arrivals + legs};
+      const std::size_t again = size + cells + arrivals + legs;
+      offsets_[l * micro + m] = {size, size + cells, size + cells + arrivals, again,
+                                 again + arrivals};
       gradients_[l * micro + m].clear();
       waiting_[l * micro + m].clear();
       joined_[l * micro + m].clear();
-      size += cells + arrivals + legs + (parts_.layers[l]->plan.regather ? arrivals : 0);
+      size = again + (parts_.layers[l]->plan.regather ? arrivals + legs : 0);
     }
   }
   table_.assign(size, Sink::not_yet);
@@ -62,6 +64,9 @@ void Walk<Sink>::lay_out() {
   sending_.clear();
   held_back_.clear();
   departed_.clear();
+  chunk_gradients_.clear();
+  chunked_.clear();
+  chunk_starts_.clear();
 }
 
 template <class Sink>
@@ -90,8 +95,14 @@ void Walk<Sink>::emit(const Slot& slot) {
       const std::vector<Op>& scattered = sum_states_[gradient->previous].scattered;
       if (!scattered.empty()) sum_states_[gradient->unit].buffer_free = scattered;
     }
-    visits[t].forward ? forward(visits[t].layer, slot.micro_batch, !forwards)
-                      : backward(visits[t].layer, slot.micro_batch, weights_later);
+    if (!visits[t].forward) {
+      backward(visits[t].layer, slot.micro_batch, weights_later);
+      continue;
+    }
+    const bool alone = t + 1 == visits.size() || !visits[t + 1].forward ||
+                       (weight != weights.end() && weight->visit == t + 1);
+    const bool more = !alone && gathers_together(visits[t].layer, visits[t + 1].layer);
+    forward(visits[t].layer, slot.micro_batch, !forwards, more);
   }
 }
 
@@ -123,8 +134,11 @@ void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, 
     if (sources.aligned) continue;
     const std::size_t ready = offsets_[at(producer, m)].ready;
     for (const std::int32_t one : sources.by_need[cell]) {
-      Sink::add(after, one >= 0 ? table_[ready + static_cast<std::size_t>(one)]
-                                : arrival(producer, static_cast<std::uint32_t>(~one), m, id));
+      if (one >= 0) {
+        Sink::add(after, table_[ready + static_cast<std::size_t>(one)]);
+      } else {
+        await_arrival(producer, static_cast<std::uint32_t>(~one), m, id, cell, {}, after);
+      }
     }
   }
 }
@@ -141,6 +155,15 @@ auto Walk<Sink>::arrival(LayerId producer, std::size_t index, std::int32_t m, La
     return table_[dates.ready + static_cast<std::size_t>(cell)];
   };
   const Stream stream = stream_between(producer, reader, false);
+  const GatherRing& ring = arrival.ring;
+  if (!ring.empty() && stream == Stream::tensor) {
+    std::vector<After> start(ring.members, Sink::nothing());
+    for (std::size_t r = 0; r < ring.members; ++r) {
+      for (const std::int32_t cell : ring.producers[r]) Sink::add(start[r], ready(cell));
+    }
+    return arrived = arrive_in_parts(producer, arrival, m, start,
+                                     &table_[dates.legs + arrival.first_leg]);
+  }
   After after = Sink::nothing();
   if (movement.pattern != Pattern::scatter_gather) {
     for (const std::int32_t cell : movement.producers) Sink::add(after, ready(cell));
@@ -167,14 +190,20 @@ auto Walk<Sink>::arrival(LayerId producer, std::size_t index, std::int32_t m, La
 }
 
 template <class Sink>
-void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
+void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again, bool more) {
   const LayerFragment& layer = *parts_.layers[id.index()];
   When* ready = &table_[offsets_[at(id, m)].ready];
   const bool others = aligned_operands(id, m);
   if (again) {
     await_departures(id, m);
-    const After regathered = regathered_operands(id, m);
+    const After regathered = regathered_operands(id, m, !layer.chunks.empty());
     for (After& after : after_) Sink::merge(after, regathered);
+  }
+  if (!layer.chunks.empty()) {
+    chunked_.push_back(id);
+    chunk_starts_.push_back(first_chunks(id, again, m));
+    if (!more) forward_in_chunks(m, again);
+    return;
   }
   if (!layer.rings.empty()) {
     for (std::size_t c = 0; others && c < after_.size(); ++c) arrived_operands(id, c, m, after_[c]);
@@ -196,11 +225,22 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
     ready[c] = Sink::done(op);
     ran(id, device, op);
   }
+  sum_parts(id, m);
+}
+
+template <class Sink>
+void Walk<Sink>::sum_parts(LayerId id, std::int32_t m) {
+  const LayerFragment& layer = *parts_.layers[id.index()];
+  When* ready = &table_[offsets_[at(id, m)].ready];
   for (std::size_t s = 0; s < layer.sums.size(); ++s) {
     const LayerFragment::Sum& sum = layer.sums[s];
+    const FanOut::PartsSum& how = parts_.fans[id.index()]->sums[s];
+    if (!how.chunks.keepers.empty()) {
+      keep_chunks(id, s, m);
+      continue;
+    }
     After after = Sink::nothing();
     for (const std::int32_t c : sum.cells) Sink::add(after, ready[c]);
-    const FanOut::PartsSum& how = parts_.fans[id.index()]->sums[s];
     const When summed = Sink::done(sink_.sum_parts(id, sum, how, m, after));
     for (const std::int32_t c : sum.cells) ready[c] = summed;
   }
@@ -226,13 +266,17 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
       Sink::add(gradient(id, m, waiting.store->cell), Sink::done(op));
     }
     if (deferred && !flow.passes_on[l]) continue;
-    After after = gradients_[visit].empty() ? Sink::nothing()
-                                            : gradients_[visit][static_cast<std::size_t>(home)];
-    if (Sink::none(after)) Sink::add(after, ready[c]);  // the loss starts the chain
+    After complete = gradients_[visit].empty() ? Sink::nothing()
+                                               : gradients_[visit][static_cast<std::size_t>(home)];
+    if (Sink::none(complete)) Sink::add(complete, ready[c]);  // the loss starts the chain
+    After after = Sink::nothing();
     await_repeated_sums(id, c, m, after);
     await_weights(id, device, after);
     await_gradient_buffer(id, device, after);
     await_sent(device, after);
+    const bool in_chunks = flow.passes_on[l] && !layer.chunks.empty() && layer.partial_sums;
+    if (in_chunks) backward_in_chunks(id, c, m, after, complete);
+    Sink::merge(after, complete);
     if (!layer.rings.empty()) {
       Sink::merge(after, regathered);
       start.push_back(std::move(after));
@@ -249,7 +293,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
       by_cell_[c] = Sink::done(last_backward_[l][c]);
       continue;
     }
-    if (flow.passes_on[l]) by_cell_[c] = Sink::done(run(Pass::backward_data));
+    if (flow.passes_on[l] && !in_chunks) by_cell_[c] = Sink::done(run(Pass::backward_data));
     if (!parts_.network[id].parameters.empty() && !deferred) {
       Sink::merge(after, regathered);
       last_backward_[l][c] = run(Pass::backward_weights);
@@ -338,6 +382,12 @@ void Walk<Sink>::move_home(LayerId producer, Consumer edge, std::int32_t m,
       return after;
     };
     After home = Sink::nothing();
+    if (!way.ring.empty() && stream == Stream::tensor) {
+      std::vector<After> start;
+      for (const std::vector<std::int32_t>& by : way.leg_after) start.push_back(given(by));
+      return_in_parts(producer, edge, way, m, start);
+      continue;
+    }
     if (movement.pattern != Pattern::scatter_gather) {
       After after = given(way.after);
       const Stream own = movement.pattern == Pattern::local_add ? Stream::compute : stream;

@@ -178,6 +178,7 @@ template <class Sink>
 void Walk<Sink>::end_backward(LayerId id, std::int32_t m) {
   // Not needed again, and long with thousands of devices.
   if (Sink::lets_go) gradients_[at(id, m)] = {};
+  if (!chunk_gradients_.empty()) chunk_gradients_.erase(at(id, m));
   for (const std::size_t s : sums_of_layer_[id.index()]) {
     if (--sum_states_[s].backward_left == 0) sum(s);
   }

@@ -33,6 +33,8 @@ void fields(auto& visit, json::Of<DegreesRow> auto& row) {
   visit("zero", degrees.zero, json::Limits{0, 3});
   visit("recompute", degrees.recompute);
   visit("sequence_parallel", degrees.sequence_parallel);
+  visit("tp_overlap", degrees.tensor_overlap,
+        "tensor-parallel groups gather and scatter tokens while products work on them in chunks");
   visit("schedule", degrees.schedule, "null without a pipeline");
 }
 

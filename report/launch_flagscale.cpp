@@ -60,6 +60,10 @@ bool ties_embeddings(const Network& network) {
 }
 
 void check_flagscale(const CarriedPlan& carried, const std::vector<Mesh>& meshes) {
+  if (std::any_of(carried.plan.layers.begin(), carried.plan.layers.end(),
+                  [](const LayerPlan& layer) { return layer.overlap; })) {
+    carried.refuse("its products overlap with collectives", "no --tp-overlap");
+  }
   for (const strategies::StageSummary& stage : carried.stages()) {
     carried.require_megatron_groups(*stage.tp, stage.sequence_parallel);
     if (*stage.tp > 1 && stage.sequence_parallel != carried.stages().front().sequence_parallel &&

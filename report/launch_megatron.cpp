@@ -73,6 +73,7 @@ std::vector<std::string> arguments_of(const CarriedPlan& carried) {
   };
   value("--tensor-model-parallel-size", *degrees.tp);
   if (degrees.sequence_parallel.value_or(false)) flag("--sequence-parallel");
+  if (degrees.tensor_overlap.value_or(false)) flag("--tp-comm-overlap");
   if (degrees.cp.value_or(1) > 1) {
     value("--context-parallel-size", *degrees.cp);
     value("--cp-comm-type", to_text(exchange_of(carried.network, plan)));

@@ -83,6 +83,8 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
       pipeline ? plan.batch / *degrees.dp : *degrees.micro_batch, plan.batch,
       plan.precision == Precision::bf16 ? "bfloat16" : "float32", replicated,
       *degrees.dp / replicated, *degrees.tp, degrees.cp.value_or(1), *degrees.pp);
+  const bool overlaps = degrees.tensor_overlap.value_or(false);
+  if (overlaps) text += "enable_async_tensor_parallel = true\n";
   if (shards) {
     text += fmt::format("fsdp_reshard_after_forward = \"{}\"\n",
                         *degrees.zero == 3 ? "always" : "never");
@@ -95,6 +97,7 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
         *degrees.vp > 1 ? "Interleaved1F1B" : "1F1B", *degrees.micro_batch,
         modules(carried.blocks_by_stage()));
   }
+  if (overlaps) text += "\n[compile]\nenable = true\ncomponents = [\"model\"]\n";
   switch (*degrees.recompute) {
     case strategies::Recompute::full:
       return text + "\n[activation_checkpoint]\nmode = \"full\"\n";

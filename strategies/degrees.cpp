@@ -266,6 +266,8 @@ Degrees degrees_of(const Network& network, const Plan& plan,
   degrees.sequence_parallel =
       std::any_of(stages.begin(), stages.end(),
                   [](const StageSummary& stage) { return stage.sequence_parallel; });
+  degrees.tensor_overlap = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                       [](const LayerPlan& layer) { return layer.overlap; });
   degrees.ep = 1;
   for (const LayerPlan& layer : plan.layers) {
     degrees.ep = std::max<std::int64_t>(*degrees.ep,
@@ -333,6 +335,7 @@ std::string plan_id(const Network& network, const Plan& plan) {
     append(layer.recompute ? 1 : 0, layer.regather ? 1 : 0, static_cast<int>(layer.sync.kind),
            layer.sync.server.value, plan.schedule.stage_of_layer[l]);
     if (layer.zigzag > 0 || layer.ring) append(layer.zigzag, layer.ring ? 1 : 0);
+    if (layer.overlap) append(-1);
     append(layer.zero.stage, layer.zero.group.ranks, layer.zero.group.node ? 1 : 0);
     for (const std::int64_t share : layer.zero.shares) append(share);
     append(cells_of(LayerId{l}, layer));

@@ -24,6 +24,7 @@ struct Degrees {
   std::optional<std::int32_t> zero;
   std::optional<Recompute> recompute;
   std::optional<bool> sequence_parallel;
+  std::optional<bool> tensor_overlap;        ///< of products in chunks, see LayerPlan::overlap
   std::optional<PipelineSchedule> schedule;  ///< of several stages
   friend bool operator==(const Degrees&, const Degrees&) = default;
 };

@@ -84,6 +84,7 @@ class LayoutPlanner {
     note_sequence_parallel(input_, plan);
     note_unused_gpus(plan);
     divide_experts(plan);
+    overlap_products(input_, plan);
     plan.buckets = gradient_buckets(input_);
     return plan;
   }

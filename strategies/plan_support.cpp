@@ -80,9 +80,40 @@ void note_idle(Plan& plan, const LayerPlan& layer) {
                                    sizes.size(), plan.batch));
 }
 
+void overlap_products(const StrategyInput& input, Plan& plan) {
+  if (!input.tensor_overlap) return;
+  const Network& network = input.network;
+  const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
+  std::vector<bool> scatters(network.layers.size());  // to a reader that has a share of the tokens
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    for (const LayerId in : network.layers[l].inputs) {
+      scatters[in.index()] =
+          scatters[in.index()] || (plan.layers[l].regather && stage[l] == stage[in.index()]);
+    }
+  }
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    LayerPlan& split = plan.layers[l];
+    if (layer.kind.as<Dense>() == nullptr || split.joined) continue;
+    const auto shares = [&](Dim dim) {
+      return std::any_of(split.cuts.begin(), split.cuts.end(),
+                         [&](const Cut& cut) { return cut.dim == dim && cut.sizes.size() > 1; });
+    };
+    const LayerId in = layer.inputs[0];
+    const bool gathers = plan.layers[in.index()].regather && stage[in.index()] == stage[l];
+    split.overlap = (shares(Dim::channel) && gathers) || (shares(Dim::in_channel) && scatters[l]);
+  }
+}
+
 void note_sequence_parallel(const StrategyInput& input, Plan& plan) {
   const bool shares = std::any_of(plan.layers.begin(), plan.layers.end(),
                                   [](const LayerPlan& layer) { return layer.regather; });
+  const bool overlaps = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                    [](const LayerPlan& layer) { return layer.overlap; });
+  if (input.tensor_overlap && !overlaps) {
+    plan.notes.emplace_back(
+        "--tp-overlap changes nothing: no group of GPUs gathers or scatters tokens for a product");
+  }
   if (!input.sequence_parallel || shares) return;
   plan.notes.emplace_back(
       "--sequence-parallel changes nothing: no group of GPUs shares layers that work on tokens");

@@ -30,6 +30,10 @@ namespace parsim::strategies {
 /// Notes in the plan how many devices of a layer cut by sample get none, if any.
 void note_idle(Plan& plan, const LayerPlan& layer);
 
+/// If asked for, sets LayerPlan::overlap of the products between which devices share tokens: those
+/// that need them gathered, and those whose sums are reduce-scattered.
+void overlap_products(const StrategyInput& input, Plan& plan);
+
 /// Adds a note if sequence parallelism was asked for and shares no layer.
 void note_sequence_parallel(const StrategyInput& input, Plan& plan);
 

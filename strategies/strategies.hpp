@@ -97,9 +97,9 @@ struct StrategyOptions {
   std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
   ContextExchange context_exchange = ContextExchange::p2p;
   std::int32_t virtual_pipeline =
-      1;  ///< model chunks of each device, see device_slots (stages.hpp)
-  bool sequence_parallel =
-      false;  ///< within tensor-parallel groups, see strategies/tensor/split.hpp
+      1;                           ///< model chunks of each device, see device_slots (stages.hpp)
+  bool sequence_parallel = false;  ///< of tensor-parallel groups, see tensor/split.hpp
+  bool tensor_overlap = false;     ///< where these share tokens, see LayerPlan::overlap
   std::optional<std::int32_t> parts{};          ///< of `hybrid`
   std::optional<Granularity> granularity{};     ///< if absent: block where there are blocks
   std::optional<std::int32_t> micro_batches{};  ///< chosen if absent

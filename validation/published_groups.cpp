@@ -67,6 +67,7 @@ std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction
                   batch_of(claim), to_text(precision_of(claim)), column(claim, "framework"));
   run.name = claim.name;
   for (const std::string_view name : plan_columns) run.plan += column(claim, name) + "|";
+  if (overlaps_products(claim)) run.plan += "tp-overlap|";
   run.fits = prediction.verdict != "over";
   if (claim.ran) {
     run.measured_s = seconds_of(claim, claim.expected);

@@ -197,6 +197,13 @@ RunLayout layout_of(const Claim& claim) {
   return layout;
 }
 
+bool overlaps_products(const Claim& claim) {
+  if (column(claim, "sequence_parallel") != "yes") return false;
+  constexpr std::string_view feature = "tp-overlap";
+  return column(claim, "tp_overlap") == "yes" || column_contains(claim, "needs", feature) ||
+         column_contains(claim, "soft", feature);
+}
+
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.bucket = bucket_of(claim, input.reduce_precision);
   const std::string stage = column(claim, "zero_stage");
@@ -206,6 +213,7 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   }
   if (input.zero_stage.value_or(0) > 0) input.zero_group = zero_group_of(claim);
   input.sequence_parallel = column(claim, "sequence_parallel") == "yes";
+  input.tensor_overlap = overlaps_products(claim);
   if (!column(claim, "ep").empty()) input.expert_parallel = small_column(claim, "ep");
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   strategies::check_zero_group(input, plan, location_of(claim, "zero_stage"));

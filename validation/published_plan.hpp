@@ -31,6 +31,10 @@ struct RunLayout {
 /// InputError naming the row if that is not whole, or another column (dp, global_batch) disagrees.
 [[nodiscard]] RunLayout layout_of(const Claim& claim);
 
+/// True if its run overlapped collectives of tensor parallelism with products (--tp-overlap):
+/// column tp_overlap is yes, or `needs` or `soft` have tp-overlap.
+[[nodiscard]] bool overlaps_products(const Claim& claim);
+
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or
 /// tensor-parallel groups in pipeline stages of whole blocks (1F1B, interleaved with vp), with as
 /// many blocks as column `layout` gives ("13/11") or equally many. Replicas shard states by column

@@ -393,6 +393,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
                       static_cast<std::int32_t>(a.degrees.chunks), a.degrees.micro_batches)});
   }
   divide_experts(input_.network, a.degrees.experts, plan);
+  overlap_products(input_, plan);
   plan.buckets = gradient_buckets(input_);
   return plan;
 }

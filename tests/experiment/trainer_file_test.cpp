@@ -73,7 +73,35 @@ TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by han
     CHECK(file.reduce_precision == Precision::fp32);
     CHECK(file.optimizer == Optimizer::adam);
     CHECK(file.sequence_parallel == false);
+    CHECK(file.tensor_overlap == false);
   }
+}
+
+TEST_CASE("trainer file: overlap of tensor-parallel collectives, by hand") {
+  const std::string megatron =
+      "train --tensor-model-parallel-size 2 --micro-batch-size 2 --tp-comm-overlap";
+  CHECK(read(megatron + " --sequence-parallel\n").tensor_overlap == true);
+  CHECK(read("train --tensor-model-parallel-size 2 --micro-batch-size 2 --sequence-parallel\n")
+            .tensor_overlap == false);
+  // Megatron-LM's own check, after it has turned sequence parallelism off for one GPU.
+  const std::string alone =
+      "train --tensor-model-parallel-size 1 --micro-batch-size 2 --tp-comm-overlap "
+      "--sequence-parallel\n";
+  for (const std::string& text : {megatron + "\n", alone}) {
+    const std::string message = refusal(text);
+    CAPTURE(message);
+    CHECK(message.find("tp-comm-overlap") != std::string::npos);
+    CHECK(message.ends_with("accepted: with sequence parallelism over two or more GPUs"));
+  }
+  const auto torchtitan = [](int tp, const std::string& async) {
+    return read("[training]\nlocal_batch_size = 8\n[parallelism]\ntensor_parallel_degree = " +
+                    std::to_string(tp) + "\nenable_async_tensor_parallel = " + async + "\n",
+                "t.toml")
+        .tensor_overlap;
+  };
+  CHECK(torchtitan(2, "true") == true);
+  CHECK(torchtitan(2, "false") == false);
+  CHECK(torchtitan(1, "true") == false);
 }
 
 TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of scripts") {

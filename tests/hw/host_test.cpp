@@ -141,6 +141,23 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
   }
 }
 
+TEST_CASE("host: products in chunks compute what the float64 interpreter computes") {
+  for (const Network& network : {tiny_transformer(1), tiny_llama(true)}) {
+    const Cluster cluster = star_of(3, "10 GB/s", "1us");
+    const auto cost = sim::make_constant_efficiency(cluster);
+    strategies::StrategyInput input{network, cluster, *cost};
+    input.batch = 4;
+    input.tensor_parallel = 3;
+    input.sequence_parallel = input.tensor_overlap = true;
+    input.recompute = strategies::Recompute::full;
+    const Plan plan = plan_on_all_devices(parsim::strategies::strategy("tensor", "test"), input);
+    CAPTURE(network.name);
+    CHECK(std::any_of(plan.layers.begin(), plan.layers.end(),
+                      [](const LayerPlan& layer) { return layer.overlap; }));
+    CHECK(difference(lowering::lower(network, cluster, plan)) == "");
+  }
+}
+
 TEST_CASE("host: shares of several micro-batches' gradients add up") {
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);

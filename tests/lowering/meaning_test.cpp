@@ -82,6 +82,7 @@ void check_meaning(std::size_t gpus) {
         input.rounding = seed / 7 % 2 == 0 ? strategies::Rounding::largest_remainder
                                            : strategies::Rounding::released;
         input.sequence_parallel = seed / 2 % 2 == 0;
+        input.tensor_overlap = input.sequence_parallel && seed / 4 % 2 == 0;
         if (seed % 4 != 0) {
           input.parts = input.pipeline_parallel = static_cast<std::int32_t>(1 + seed % gpus);
         }

@@ -113,7 +113,13 @@ std::vector<experiment::Request> requests() {
     request.pipeline_parallel = static_cast<std::int32_t>(pp);
     request.data_parallel = static_cast<std::int32_t>(dp);
   };
-  add([](auto& request) { request.sequence_parallel = true; });
+  for (const int pipeline : {1, 2}) {
+    add([&](auto& request) {
+      degrees(request, 2, pipeline, 4 / pipeline);
+      request.sequence_parallel = request.tensor_overlap = true;
+      if (pipeline == 1) request.zero_stage = 2;
+    });
+  }
   add([&](auto& request) {
     degrees(request, 2, 1, 2);
     request.context_parallel = 2;

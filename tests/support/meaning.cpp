@@ -21,6 +21,11 @@ class Comparison {
       : plan_(plan), dag_(dag), reference_(reference), memory_(memory) {
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const Op op = dag.op(OpId{i});
+      const auto* kept = std::get_if<Local>(&op);
+      if (kept != nullptr && kept->kind == LocalKind::add && kept->to.role == Role::activation) {
+        shares_[{dag.tensor(kept->to.tensor).index, kept->device}].insert(
+            dag.region(kept->to.region));  // what others send of it has come
+      }
       const auto* sum = std::get_if<Collective>(&op);
       if (sum == nullptr || sum->kind != CollectiveKind::reduce_scatter ||
           sum->target.role != Role::activation) {
