@@ -60,6 +60,8 @@ struct Routes::State {
   std::uint64_t search = 0;
   std::vector<Mark> from_source, from_target, on_path;
   std::vector<ToGo> to_go;
+  Stages last_stages;                          ///< of the last search
+  std::int32_t last_near = -1, last_far = -1;  ///< the switches that it was between; -1: devices
 
   explicit State(const Cluster& c) : cluster(c) {
     const std::size_t vertices = c.devices.size() + c.switches.size();
@@ -191,8 +193,39 @@ struct Routes::State {
     return widest;
   }
 
+  /// The same between devices that hang on one switch each: all pairs of two switches' devices have
+  /// one search, if they are asked for one after another.
+  const Stages& paths(std::int32_t source, std::int32_t target) {
+    const auto ways_out = exits_of(source), ways_in = exits_of(target);
+    const bool single = ways_out.size() == 1 && ways_in.size() == 1;
+    const std::int32_t near = single ? ways_out[0].to : -1, far = single ? ways_in[0].to : -1;
+    if (!single || near == far || is_device(near) || is_device(far)) {
+      last_near = -1;
+      last_stages = shortest_paths(source, target);
+      return last_stages;
+    }
+    if (near != last_near || far != last_far) {
+      last_stages = shortest_paths(near, far);
+      if (last_stages.empty()) {
+        last_near = -1;
+        return last_stages;
+      }
+      last_stages.insert(last_stages.begin(), std::vector<Step>());
+      last_stages.emplace_back();
+      last_near = near;
+      last_far = far;
+    }
+    const Hop in = ways_in[0].hop;
+    last_stages.front() = {{source, near, ways_out[0].hop}};
+    last_stages.back() = {{far, target, {in.link, !in.backwards}}};
+    for (const std::vector<Step>& steps : last_stages) {
+      for (const Step& step : steps) togo(step.from) = {0, infinite};
+    }
+    return last_stages;
+  }
+
   Route find(std::int32_t source, std::int32_t target) {
-    const Stages stages = shortest_paths(source, target);
+    const Stages& stages = paths(source, target);
     if (stages.empty()) {
       throw InputError(fmt::format("cluster '{}'", cluster.name),
                        fmt::format("no path from device '{}' to device '{}'",

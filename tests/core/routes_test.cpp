@@ -170,6 +170,29 @@ Best brute_force(const Cluster& cluster, std::int32_t from, std::int32_t to) {
   return {};
 }
 
+TEST_CASE("routes: pairs of two switches are, asked one after another, as each asked alone") {
+  // Three switches of three devices with three ways between each two of them; devices 4 and 5 have
+  // slower cables, which let the narrower way count, too.
+  Sketch net(9, 3);
+  for (std::int32_t d = 0; d < 9; ++d) {
+    (void)net.join(net.d(d), net.s(d / 3), d == 4 || d == 5 ? 1e9 : 9e9);
+  }
+  for (const auto& [a, b] : {std::pair{0, 1}, std::pair{1, 2}, std::pair{0, 2}}) {
+    for (const double rate : {2e9, 8e9, 8e9}) (void)net.join(net.s(a), net.s(b), rate);
+  }
+  Routes all(net.cluster);
+  for (int from = 0; from < 9; ++from) {
+    for (int to = 0; to < 9; ++to) {
+      Routes alone(net.cluster);
+      const Route& one = all.between(DeviceId{from}, DeviceId{to});
+      const Route& same = alone.between(DeviceId{from}, DeviceId{to});
+      CHECK(one.hops == same.hops);
+      CHECK(one.latency == same.latency);
+      CHECK(one.rate == same.rate);
+    }
+  }
+}
+
 TEST_CASE("routes: as good as brute force on random clusters, and real paths") {
   CHECK(rc::check("routes", [] {
     const auto devices = *rc::gen::inRange(2, 5), switches = *rc::gen::inRange(0, 6);
