@@ -59,8 +59,11 @@ WorkId ExecDag::intern(const Work& work) {
 
 ExecDag::CompactWork ExecDag::compact(const Work& work) {
   CompactWork row{work.layer, work.out, -1, work.edges_to_partial_sum};
-  const std::pair contraction{Interval{work.contraction_begin, work.contraction_end}, work.zigzag};
-  if (contraction == std::pair{Interval{}, 0}) return row;
+  const Contraction contraction{{work.contraction_begin, work.contraction_end},
+                                work.zigzag,
+                                work.class_parts,
+                                work.class_part};
+  if (contraction == Contraction{}) return row;
   const auto found = std::find(contractions_.begin(), contractions_.end(), contraction);
   row.contraction = static_cast<std::int32_t>(found - contractions_.begin());
   if (found == contractions_.end()) contractions_.push_back(contraction);
@@ -71,10 +74,12 @@ Work ExecDag::work(WorkId id) const {
   const CompactWork& row = works_[id.index()];
   Work work{row.layer, row.out, 0, 0, row.edges_to_partial_sum};
   if (row.contraction < 0) return work;
-  const auto& [contraction, zigzag] = contractions_[static_cast<std::size_t>(row.contraction)];
-  work.contraction_begin = static_cast<std::int32_t>(contraction.begin);
-  work.contraction_end = static_cast<std::int32_t>(contraction.end);
-  work.zigzag = zigzag;
+  const Contraction& contraction = contractions_[static_cast<std::size_t>(row.contraction)];
+  work.contraction_begin = static_cast<std::int32_t>(contraction.share.begin);
+  work.contraction_end = static_cast<std::int32_t>(contraction.share.end);
+  work.zigzag = contraction.zigzag;
+  work.class_parts = contraction.class_parts;
+  work.class_part = contraction.class_part;
   return work;
 }
 

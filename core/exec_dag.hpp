@@ -145,8 +145,14 @@ class ExecDag {
   };
   [[nodiscard]] CompactWork compact(const Work& work);
   std::vector<CompactWork> works_;
+  /// What of a Work few works have.
+  struct Contraction {
+    Interval share;
+    std::int32_t zigzag = 0, class_parts = 0, class_part = 0;
+    friend bool operator==(const Contraction&, const Contraction&) = default;
+  };
   /// Few: one for each share of a cut contraction, and of tokens in zigzag order.
-  std::vector<std::pair<Interval, std::int32_t>> contractions_;
+  std::vector<Contraction> contractions_;
   std::vector<Slice> slices_;
   std::vector<std::vector<DeviceId>> groups_;
   std::vector<std::vector<std::pair<ParameterId, RegionId>>> buckets_;

@@ -96,7 +96,7 @@ struct WorkEntry {
   RegionId out{};
   std::array<std::int32_t, 2> contraction{};
   std::vector<std::int32_t> edges{};
-  std::int32_t zigzag = 0;
+  std::int32_t zigzag = 0, class_parts = 0, class_part = 0;
 };
 
 void fields(auto& visit, Of<WorkEntry> auto& work) {
@@ -107,6 +107,9 @@ void fields(auto& visit, Of<WorkEntry> auto& work) {
   visit.optional(
       "zigzag", work.zigzag,
       Rule(Limits{0}, "devices over which the tokens of causal attention are in zigzag order"));
+  visit.optional("class_parts", work.class_parts,
+                 Rule(Limits{0}, "parts into which the classes of a loss are cut"));
+  visit.optional("class_part", work.class_part, Rule(Limits{0}, "which of them this is"));
 }
 
 struct SliceEntry {
@@ -163,6 +166,8 @@ WorkEntry entry_of_work(const Work& work) {
   entry.out = work.out;
   entry.contraction = {work.contraction_begin, work.contraction_end};
   entry.zigzag = work.zigzag;
+  entry.class_parts = work.class_parts;
+  entry.class_part = work.class_part;
   for (std::size_t input = 0; input < most_operands; ++input) {
     if (((work.edges_to_partial_sum >> input) & 1U) != 0) {
       entry.edges.push_back(static_cast<std::int32_t>(input));
@@ -258,6 +263,21 @@ Work get_work(const Node& node, const ExecDag& dag, std::size_t regions) {
   if (end < begin) node["contraction"].refuse("ends before it begins", "begin <= end");
   Work work{entry.layer, entry.out, begin, end};
   work.zigzag = entry.zigzag;
+  const Layer& layer = dag.network[entry.layer];
+  const bool some_classes = layer.kind.as<Loss>() != nullptr && end > begin;
+  const std::int64_t classes =
+      some_classes ? contraction_extent(layer.kind, input_shapes(dag.network, entry.layer)) : 0;
+  if (entry.class_parts > classes || some_classes != (entry.class_parts > 0)) {
+    node["class_parts"].refuse(fmt::format("{}", entry.class_parts),
+                               some_classes
+                                   ? fmt::format("1 to {}, the classes of the loss", classes)
+                                   : "0 unless the contraction of a loss is cut");
+  }
+  if (entry.class_part >= std::max(entry.class_parts, 1)) {
+    node["class_part"].refuse(fmt::format("{}", entry.class_part), "less than class_parts");
+  }
+  work.class_parts = entry.class_parts;
+  work.class_part = entry.class_part;
   const Limits operands = index_of(std::min(dag.network[entry.layer].inputs.size(), most_operands));
   node["edges_to_partial_sum"].each([&](const Node& input) {
     work.edges_to_partial_sum |= std::uint32_t{1} << input.integer(operands);
@@ -278,10 +298,15 @@ Slice get_slice(const Node& node, const ExecDag& dag, const TableSizes& sizes) {
     node["role"].refuse(learned ? "accepted for parameters and buckets: weight, weight-gradient, "
                                   "optimizer-state"
                                 : "accepted for outputs and edges: activation, gradient, "
-                                  "partial-sum");
+                                  "partial-sum, and statistics of a loss");
+  }
+  const bool of_loss = tensor.kind == Tensor::Kind::output &&
+                       dag.network[LayerId{tensor.index}].kind.as<Loss>() != nullptr;
+  if (slice.role == Role::statistics && !of_loss) {
+    node["role"].refuse("accepted: statistics of the output of a loss only");
   }
   if (tensor.kind == Tensor::Kind::bucket && !slice.region.valid()) return slice;
-  check_inside(node["region"], dag.region(slice.region), whole_tensor(dag, tensor));
+  check_inside(node["region"], dag.region(slice.region), whole_slice(dag, slice));
   return slice;
 }
 

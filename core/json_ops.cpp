@@ -22,8 +22,9 @@ Region whole_parameter(const Parameter& parameter) {
   return region;
 }
 
-Region whole_tensor(const ExecDag& dag, const Tensor& tensor) {
+Region whole_slice(const ExecDag& dag, const Slice& slice) {
   const Network& network = dag.network;
+  const Tensor& tensor = dag.tensor(slice.tensor);
   if (tensor.kind == Tensor::Kind::parameter) {
     return whole_parameter(network[ParameterId{tensor.index}]);
   }
@@ -37,6 +38,11 @@ Region whole_tensor(const ExecDag& dag, const Tensor& tensor) {
   LayerId layer{tensor.index};
   if (tensor.kind == Tensor::Kind::edge) {
     layer = network[layer].inputs[static_cast<std::size_t>(tensor.input)];
+  }
+  if (slice.role == Role::statistics) {
+    const Shape& scores = network[network[layer].inputs[0]].out;
+    const std::int64_t classes = scores.axes[class_axis(scores) - 1].extent;
+    return loss_statistics(scores, {whole(network[layer].out, dag.batch), {}}, {0, classes});
   }
   return whole(network[layer].out, dag.batch);
 }
@@ -258,7 +264,7 @@ void OpReader::check_shares(const Node& node, const Collective& op, const Shares
       (op.kind == CollectiveKind::all_to_all || op.slice.tensor != op.target.tensor)) {
     node.refuse("shares of a bucket", "a bucket is gathered or scattered in its place");
   }
-  const Region whole = whole_tensor(dag, tensor);
+  const Region whole = whole_slice(dag, op.slice);
   double held = 0, needed = 0;
   for (const RegionId id : used.regions) {
     check_inside(node, dag.region(id), whole);

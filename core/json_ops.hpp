@@ -42,9 +42,9 @@ void get_special(const Node& node, OpEntry& entry);
 void put_special_schema(Writer& out, const OpEntry& entry);
 [[nodiscard]] OpEntry entry_of(const ExecDag& dag, OpId id);
 
-/// The box that every slice of the tensor lies in; the sample axis spans the batch. Not for
-/// buckets.
-[[nodiscard]] Region whole_tensor(const ExecDag& dag, const Tensor& tensor);
+/// The box that every slice of its tensor and role lies in; the sample axis spans the batch. Not
+/// for buckets.
+[[nodiscard]] Region whole_slice(const ExecDag& dag, const Slice& slice);
 [[nodiscard]] Region whole_parameter(const Parameter& parameter);
 /// Volume without overflow.
 [[nodiscard]] double elements(const Region& region);

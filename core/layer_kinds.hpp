@@ -178,9 +178,10 @@ struct Softmax {
   friend bool operator==(const Softmax&, const Softmax&) = default;
 };
 
-/// Softmax cross-entropy against the labels, averaged over the global batch; one number per sample.
-/// The end of every network that is trained. Of tokens × classes it is averaged over tokens, too,
-/// and cut along them as along a contraction (in_channel).
+/// Softmax cross-entropy against the labels, averaged over the global batch; one number per sample,
+/// or of tokens × classes per token. The end of every network that is trained. The classes are its
+/// contraction: devices that have a part of them each exchange what loss_statistics says
+/// (Megatron-LM's vocabulary-parallel cross entropy, Shoeybi et al. 2019, section 3).
 struct Loss {
   friend bool operator==(const Loss&, const Loss&) = default;
 };

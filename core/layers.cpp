@@ -128,8 +128,19 @@ Flops forward_flops(const LayerKind& kind, std::span<const Shape> inputs, const 
 std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs) {
   if (const auto* table = kind.as<Embedding>()) return table->rows;
   const std::vector<Axis>& axes = inputs[0].axes;
-  const bool first = kind.as<Conv>() != nullptr || kind.as<Loss>() != nullptr;
-  return first ? axes.front().extent : axes.back().extent;
+  if (kind.as<Loss>() != nullptr) return axes[class_axis(inputs[0]) - 1].extent;
+  return kind.as<Conv>() != nullptr ? axes.front().extent : axes.back().extent;
+}
+
+std::size_t class_axis(const Shape& scores) {
+  return scores.axes[0].dim == Dim::channel ? 1 : scores.axes.size();
+}
+
+Region loss_statistics(const Shape& scores, const Part& part, Interval parts) {
+  const std::int64_t classes = scores.axes[class_axis(scores) - 1].extent;
+  const Interval positions =
+      part.out.rank() > 1 ? part.out[1] : Interval{0, scores.elements() / classes};
+  return {part.out[0], positions, {4 * parts.begin, 4 * parts.end}};
 }
 
 std::vector<Dim> cuttable_dims(const LayerKind& kind, std::span<const Shape> inputs,

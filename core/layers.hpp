@@ -85,8 +85,16 @@ struct Part {
 /// in balance.
 [[nodiscard]] double tokens_over_average(const ExpertDense& kind, const Shape& out,
                                          const Part& part);
+/// Where the classes of a loss's scores lie in a Region: the channels of images, else the last
+/// axis.
+[[nodiscard]] std::size_t class_axis(const Shape& scores);
+/// What each device exchanges of a loss whose classes are cut: for every position of `part` (a
+/// token or a pixel) the logarithm of the sum of exp(score) over its classes, and the score of the
+/// label or 0; each as a number and what the number's precision leaves out. By sample, position
+/// and, four for each part of the classes, these numbers; `parts` are those of the classes.
+[[nodiscard]] Region loss_statistics(const Shape& scores, const Part& part, Interval parts);
 /// What the sizes of a cut along in_channel add up to: the input's channels, a table's rows, or the
-/// tokens that a loss averages.
+/// classes of a loss.
 [[nodiscard]] std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs);
 /// The dimensions along which parts may be made; always contains sample and replica.
 [[nodiscard]] std::vector<Dim> cuttable_dims(const LayerKind& kind, std::span<const Shape> inputs,

@@ -37,9 +37,11 @@ enum class Role : std::uint8_t {
   weight,           ///< values of a parameter or bucket
   weight_gradient,  ///< gradient of a parameter or bucket
   optimizer_state,
+  statistics,  ///< of the output of a Loss whose classes are cut: see loss_statistics
 };
-constexpr std::array<std::string_view, 6> spellings(Role) {
-  return {"activation", "gradient", "partial-sum", "weight", "weight-gradient", "optimizer-state"};
+constexpr std::array<std::string_view, 7> spellings(Role) {
+  return {"activation",      "gradient",        "partial-sum", "weight",
+          "weight-gradient", "optimizer-state", "statistics"};
 }
 
 /// Part of a tensor on some device. Every device has its own store, addressed by these four.
@@ -77,6 +79,8 @@ struct Work {
   /// operand.
   std::uint32_t edges_to_partial_sum = 0;
   std::int32_t zigzag = 0;  ///< as in Part
+  /// Of a Loss whose contraction is cut: into how many parts, and which one this is.
+  std::int32_t class_parts = 0, class_part = 0;
   friend bool operator==(const Work&, const Work&) = default;
 };
 
@@ -86,15 +90,15 @@ struct Work {
 ///                        parameter_region; writes activation of the output over `out` — or, if the
 ///                        contraction is cut, to its partial_sum: forward ADDS, recompute
 ///                        OVERWRITES. Attention with a share of the keys leaves what all shares so
-///                        far give, and backward has the gradients of that share alone
+///                        far give, and backward has the gradients of that share alone. A Loss with
+///                        a share of the classes writes its share of the statistics instead
 ///   backward_data        reads gradient of the output over `out`, and weights (only layers that
-///   are
-///                        linear in their operand have this pass); ADDS over input_region to each
-///                        operand's gradient, or to its edge's partial_sum (see Work)
+///                        are linear in their operand have this pass); ADDS over input_region to
+///                        each operand's gradient, or to its edge's partial_sum (see Work)
 ///   backward_weights     reads gradient of the output and the activations again; ADDS to
 ///                        weight_gradient
-///   backward             both, in one kernel; the Loss reads no gradient, it starts the chain with
-///                        1/batch
+///   backward             both, in one kernel; the Loss starts the chain with 1/batch. With a share
+///                        of the classes it reads all statistics, and writes its output, too
 ///
 /// Every gradient, partial sum and weight gradient store is zero when the step begins. Operands
 /// that lead to no parameter (the Input) get no gradient. An Input layer has no operations: its

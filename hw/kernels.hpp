@@ -127,11 +127,8 @@ PartOf<Engine> part_of(Engine& engine, const ExecDag& dag, const Compute& op,
   };
   for (const TensorSlice& slice : p.slices.inputs) p.inputs.push_back(view(slice));
   for (const TensorSlice& slice : p.slices.parameters) p.parameters.push_back(view(slice));
-  if (p.forward()) {
-    p.out = view(p.slices.out);
-  } else {
-    p.out_gradient = view(p.slices.out_gradient);
-  }
+  if (p.forward() || work.class_parts > 0) p.out = view(p.slices.out);
+  if (!p.forward()) p.out_gradient = view(p.slices.out_gradient);
   return p;
 }
 

@@ -213,30 +213,40 @@ class LayerKernels : private KernelMaker<Engine> {
   }
 
   void operator()(const Loss&) {
-    if (!p_.forward() && !p_.wants_input(0)) return;
-    const std::vector<Axis>& axes = p_.shapes[0].axes;
+    const Work work = p_.dag.work(p_.op.work);
+    const bool cut = work.class_parts > 0;
+    if (!p_.forward() && !cut && !p_.wants_input(0)) return;
+    const std::size_t axis = class_axis(p_.shapes[0]);
     const Region& in = p_.slices.inputs[0].region;
     CrossEntropy<T> loss;
-    loss.lines = lines_along(axes[0].dim == Dim::channel ? 1 : axes.size(), in);
+    loss.lines = lines_along(axis, in);
     loss.first_sample = p_.op.micro_batch * engine_.samples();
     loss.positions = loss.lines.count / region_[0].size();
-    const Interval own = p_.part.contraction;  // tokens
-    loss.first_position = own.begin;
-    loss.all_positions = own.empty() ? loss.positions : axes[0].extent;
+    loss.classes = p_.shapes[0].axes[axis - 1].extent;
+    loss.first_class = p_.part.contraction.begin;
+    loss.all_positions = p_.shapes[0].elements() / loss.classes;
+    loss.first_position = region_.rank() > 1 ? region_[1].begin : 0;  // of tokens
     loss.share = static_cast<Wide<T>>(1 / static_cast<double>(p_.dag.batch * loss.all_positions));
     const bool along = loss.lines.x.stride[loss.lines.axis] == 1;
-    if (!p_.forward() && along && !loss.lines.lines.channels_last &&
-        walk_over(in, std::array{gradient(0), loss.lines.x}).is_packed()) {
+    const LossStatistics<T> statistics = cut ? statistics_of(work, loss) : LossStatistics<T>{};
+    loss.lines.dot = engine_.scratch(loss.lines.count);
+    if (p_.forward()) {
+      reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
+      if (cut) return each(loss.lines.count, CrossEntropyShare<T>{loss, statistics});
+      return loss_values(loss, statistics);
+    }
+    if (cut) {
+      loss_values(loss, statistics);
+      if (!p_.wants_input(0)) return;
+      each(loss.lines.count, CrossEntropyJoin<T>{loss, statistics});
+    } else if (along && !loss.lines.lines.channels_last &&
+               walk_over(in, std::array{gradient(0), loss.lines.x}).is_packed()) {
       const CrossEntropyRows<T> body{loss, start_of(loss.lines.x, in), start_of(gradient(0), in),
                                      adds(0, in)};
       out_.push_back(engine_.each_row(loss.lines.count, loss.lines.extent, body));
       return;
-    }
-    loss.lines.dot = engine_.scratch(loss.lines.count);
-    reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
-    if (p_.forward()) {
-      return reduction(region_[0].size(), loss.positions,
-                       CrossEntropyForward<T>{loss, p_.out, p_.slices.adds});
+    } else {
+      reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
     }
     loss.lines.dx = gradient(0);
     each(in.volume(), CrossEntropyBackward<T>{loss, along});
@@ -247,10 +257,31 @@ class LayerKernels : private KernelMaker<Engine> {
   }
 
  private:
+  [[nodiscard]] LossStatistics<T> statistics_of(const Work& work, const CrossEntropy<T>& loss) {
+    const Region& region = p_.slices.statistics.region;
+    LossStatistics<T> statistics;
+    statistics.view = engine_.view(p_.slices.statistics.key);
+    statistics.parts = work.class_parts;
+    statistics.part = work.class_part;
+    statistics.first_sample = narrow(region[0].begin);
+    statistics.first_position = narrow(region[1].begin);
+    statistics.positions = static_cast<std::uint32_t>(loss.positions);
+    return statistics;
+  }
+
+  void loss_values(const CrossEntropy<T>& loss, const LossStatistics<T>& statistics) {
+    CrossEntropyForward<T> body{loss, statistics, loops_over(region_, p_.out), p_.out};
+    const std::int64_t elements = region_.volume();
+    body.positions = static_cast<std::uint32_t>(loss.lines.count / elements);
+    if (body.positions == 1) return each(elements, body);
+    reduction(elements, body.positions, body);
+  }
+
   [[nodiscard]] SoftmaxLines<T> lines_along(std::size_t axis, const Region& region) {
     SoftmaxLines<T> lines;
     lines.x = p_.inputs[0];
     lines.axis = static_cast<int>(axis);
+    lines.first = narrow(region[axis].begin);
     lines.extent = static_cast<std::uint32_t>(region[axis].size());
     lines.stride = lines.x.stride[axis];
     lines.lines = loops_over(region, lines.x, {axis});

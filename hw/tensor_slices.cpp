@@ -51,6 +51,9 @@ class Uses {
     }
     touch_(p.statistics, Use::reads);
     if (kind.as<Attention>() != nullptr) touch_(p.out, Use::reads);
+    if (kind.as<Loss>() != nullptr && p.statistics.key.role == Role::statistics) {
+      touch_(p.out, Use::overwrites);
+    }
     touch_(p.out_gradient, Use::reads);
     if (op.pass != Pass::backward_weights) touch(p.input_gradients, Use::reads);
     if (op.pass != Pass::backward_data) touch(p.parameter_gradients, Use::reads);
@@ -160,7 +163,9 @@ ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
   const std::vector<Shape> shapes = input_shapes(dag.network, work.layer);
   const Part part = dag.part(op.work);
   ComputeSlices p;
-  const bool partial = work.contraction_end > work.contraction_begin;
+  const bool some_classes = work.class_parts > 0;
+  const bool forward = op.pass == Pass::forward || op.pass == Pass::recompute;
+  const bool partial = work.contraction_end > work.contraction_begin && !some_classes;
   p.adds = partial && op.pass == Pass::forward;
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
@@ -181,7 +186,7 @@ ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
   }
   p.out = {{op.device, output_tensor(work.layer), partial ? Role::partial_sum : Role::activation,
             op.micro_batch},
-           part.out};
+           some_classes && forward ? Region{{0, 0}} : part.out};
   p.out_gradient = {{op.device, output_tensor(work.layer), Role::gradient, op.micro_batch},
                     layer.kind.as<Loss>() == nullptr ? part.out : Region{{0, 0}}};
   p.statistics = {{op.device,
@@ -194,6 +199,12 @@ ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
     const Interval channels = part.out[2];
     p.statistics.region = {
         part.out[0], {channels.begin / width, (channels.end + width - 1) / width}, part.out[1]};
+  }
+  if (some_classes) {
+    const Interval parts =
+        forward ? Interval{work.class_part, work.class_part + 1} : Interval{0, work.class_parts};
+    p.statistics = {{op.device, output_tensor(work.layer), Role::statistics, op.micro_batch},
+                    loss_statistics(shapes[0], part, parts)};
   }
   return p;
 }

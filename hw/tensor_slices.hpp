@@ -44,7 +44,7 @@ struct ComputeSlices {
   std::vector<TensorSlice> parameter_gradients;  ///< by parameter
   bool adds = false;  ///< to a partial sum; else forward overwrites its output
   /// Of attention, by sample, head and token: what its forward pass may leave for its backward
-  /// pass.
+  /// pass. Of a loss whose classes are cut: see loss_statistics.
   TensorSlice statistics;
 };
 /// Four bytes for each element, whatever the DAG's precision.

@@ -67,12 +67,21 @@ void DagSink::begin(const PlanFragments& parts) {
                          "the same split as its operands");
       indirect |= 1U << i;
     }
-    std::vector<WorkId>& works = works_.emplace_back();
+    std::vector<Work> of_cells;
     for (const Cell& cell : parts.layers[l]->cells) {
-      works.push_back(dag_.intern(Work{
-          id, dag_.intern(cell.part.out), static_cast<std::int32_t>(cell.part.contraction.begin),
-          static_cast<std::int32_t>(cell.part.contraction.end), indirect, cell.part.zigzag}));
+      of_cells.push_back(
+          {id, dag_.intern(cell.part.out), static_cast<std::int32_t>(cell.part.contraction.begin),
+           static_cast<std::int32_t>(cell.part.contraction.end), indirect, cell.part.zigzag});
     }
+    for (const LayerFragment::Sum& sum : parts.layers[l]->sums) {
+      for (std::size_t i = 0; !sum.statistics.empty() && i < sum.cells.size(); ++i) {
+        Work& work = of_cells[static_cast<std::size_t>(sum.cells[i])];
+        work.class_parts = static_cast<std::int32_t>(sum.cells.size());
+        work.class_part = static_cast<std::int32_t>(i);
+      }
+    }
+    std::vector<WorkId>& works = works_.emplace_back();
+    for (const Work& work : of_cells) works.push_back(dag_.intern(work));
   }
   for (const SumFragment* sum : parts.sums) {
     std::vector<std::pair<ParameterId, RegionId>> contents;
@@ -165,16 +174,20 @@ OpId DagSink::ring_home(LayerId id, const Ring& ring, std::size_t member, std::s
 
 OpId DagSink::sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,
                         std::int32_t m, After& after) {
-  const Slice from = slice(output(id), Role::partial_sum, m, sum.region);
-  const Slice to = slice(output(id), Role::activation, m, sum.region);
+  Slice from = slice(output(id), Role::partial_sum, m, sum.region);
+  Slice to = slice(output(id), Role::activation, m, sum.region);
+  if (!sum.statistics.empty()) {
+    Region all = sum.statistics[0];
+    for (const Region& given : sum.statistics) all = hull(all, given);
+    from = to = slice(output(id), Role::statistics, m, all);
+  }
   if (sum.devices.size() == 1)
     return dag_.add(Local{LocalKind::copy, sum.devices[0], from, to}, once(after));
   Shares shares;
-  for (const Region& region : how.shares) shares.regions.push_back(dag_.intern(region));
-  const CollectiveKind kind =
-      how.shares.empty() ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
-  return dag_.add(Collective{kind, dag_.intern(sum.devices), from, to}, shares, Stream::tensor,
-                  once(after));
+  for (const Region& region : sum.statistics.empty() ? how.shares : sum.statistics)
+    shares.regions.push_back(dag_.intern(region));
+  return dag_.add(Collective{kind_of(sum, how), dag_.intern(sum.devices), from, to}, shares,
+                  Stream::tensor, once(after));
 }
 
 OpId DagSink::arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,

@@ -49,13 +49,32 @@ std::vector<FanOut::PartsSum> Fragments::make_parts_sums(const LayerFragment& ho
     }
     if (!one.shares.empty() && !home.chunks.empty()) scatter_chunks(home, sum, one);
     if (pricer_ == nullptr) continue;
-    const Bytes payload{sum.region.volume() * element_};
-    const CollectiveKind kind =
-        one.shares.empty() ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
+    std::int64_t elements = sum.statistics.empty() ? sum.region.volume() : 0;
+    for (const Region& given : sum.statistics) elements += given.volume();
+    const Bytes payload{elements * element_};
+    const CollectiveKind kind = kind_of(sum, one);
     one.price = sum.devices.size() == 1 ? pricer_->communications.local(sum.devices[0], 2 * payload)
                                         : pricer_->communications.ring(kind, sum.devices, payload);
   }
   return sums;
+}
+
+void Fragments::give_statistics(LayerId loss, LayerFragment& fragment) const {
+  LayerFragment::Sum& sum = fragment.sums.back();
+  const auto device = [&](std::int32_t cell) {
+    return fragment.devices[static_cast<std::size_t>(cell)];
+  };
+  std::stable_sort(sum.cells.begin(), sum.cells.end(),
+                   [&](auto a, auto b) { return device(a) < device(b); });
+  const Shape& scores = network_[network_[loss].inputs[0]].out;
+  const Part& part = fragment.cells[static_cast<std::size_t>(sum.cells[0])].part;
+  for (auto begin = sum.cells.begin(); begin != sum.cells.end();) {
+    const auto end =
+        std::find_if(begin, sum.cells.end(), [&](auto c) { return device(c) != device(*begin); });
+    sum.statistics.push_back(
+        loss_statistics(scores, part, {begin - sum.cells.begin(), end - sum.cells.begin()}));
+    begin = end;
+  }
 }
 
 const std::vector<SumFragment>* Fragments::sums(const std::vector<ParameterId>& bucket,

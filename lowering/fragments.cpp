@@ -169,7 +169,8 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
       devices.push_back(fragment.devices[static_cast<std::size_t>(c)]);
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    fragment.sums.push_back({std::move(members), std::move(devices), key.second});
+    fragment.sums.push_back({std::move(members), std::move(devices), key.second, {}});
+    if (network_[id].kind.as<Loss>() != nullptr) give_statistics(id, fragment);
   }
   if (plan.ring) fragment.rings = rings_of(network_, id, fragment.cells);
   if (plan.overlap) fragment.chunks = chunks_of(network_[id].out, fragment.cells);

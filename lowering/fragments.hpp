@@ -31,11 +31,12 @@ struct LayerFragment {
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<double> forward, backward, weights;  ///< backward: all of it, or the data gradient
   bool partial_sums = false;                       ///< the contraction is cut
-  /// The sum of partial sums.
+  /// The sum of partial sums. Of a loss its devices gather the statistics of their classes instead.
   struct Sum {
-    std::vector<std::int32_t> cells;
-    std::vector<DeviceId> devices;  ///< one: it only copies
+    std::vector<std::int32_t> cells;  ///< of a loss those of one device next to each other
+    std::vector<DeviceId> devices;    ///< one: it only copies
     Region region;
+    std::vector<Region> statistics;  ///< of a loss, by device: what it gives
   };
   std::vector<Sum> sums;
   std::vector<Ring> rings;  ///< of ring attention
@@ -116,6 +117,12 @@ struct FanOut {
     std::vector<Return> returns;  ///< `after` are devices
   } joint;
 };
+
+[[nodiscard]] inline CollectiveKind kind_of(const LayerFragment::Sum& sum,
+                                            const FanOut::PartsSum& how) {
+  if (!sum.statistics.empty()) return CollectiveKind::all_gather;
+  return how.shares.empty() ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
+}
 
 /// Gradients that are summed together. Holders are the group's devices, then its mirrors.
 struct SumFragment {
@@ -204,6 +211,8 @@ class Fragments {
     std::size_t operator()(const Key& key) const { return hash_of(key); }
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
+  /// What the devices of the last of its sums gather.
+  void give_statistics(LayerId loss, LayerFragment& fragment) const;
   void price(LayerFragment& fragment, LayerId id);
   void price_rings(LayerFragment& fragment, LayerId id, bool back);
   void price_chunks(LayerFragment& fragment, LayerId id);

@@ -46,6 +46,8 @@ std::string_view role_name(Role role) {
       return "weight gradient";
     case Role::optimizer_state:
       return "optimizer state";
+    case Role::statistics:
+      return "statistics";
   }
   return "?";
 }
@@ -68,7 +70,7 @@ std::string slice_name(const ExecDag& dag, const Slice& slice) {
   const std::string name =
       fmt::format("{} {}", tensor_name(dag, dag.tensor(slice.tensor)), role_name(slice.role));
   const bool of_a_micro_batch = slice.role == Role::activation || slice.role == Role::gradient ||
-                                slice.role == Role::partial_sum;
+                                slice.role == Role::partial_sum || slice.role == Role::statistics;
   return of_a_micro_batch ? fmt::format("{}, micro-batch {}", name, slice.micro_batch) : name;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -65,7 +64,7 @@ class LayoutPlanner {
       } else {
         const std::vector<GroupCuts>& cuts = cuts_of(sizes_of(groups));
         for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
-          plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
+          plan.layers[l] = layer_plan(groups, shares[stage], cuts[l]);
       }
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
         plan.schedule.stage_of_layer[l] = s;
@@ -248,39 +247,13 @@ class LayoutPlanner {
     return owners;
   }
 
-  /// The loss of a group's samples, each device's own: scores that are cut by class go to whose
-  /// sample they are. (Megatron-LM sums over the classes in parts, which moves next to nothing.)
-  [[nodiscard]] std::optional<Cut> loss_by_sample(LayerId id,
-                                                  const std::vector<DeviceGroup>& groups,
-                                                  const std::vector<std::int64_t>& shares) const {
-    if (input_.network[id].kind.as<Loss>() == nullptr || sizes_of(groups) == std::set{1UL}) {
-      return std::nullopt;
-    }
-    Cut cut{Dim::sample, {}};
-    for (std::size_t r = 0; r < groups.size(); ++r) {
-      const auto size = static_cast<std::int64_t>(groups[r].size());
-      if (shares[r] < size && size > 1) return std::nullopt;
-      for (const std::int64_t part : even_split(shares[r], groups[r].size())) {
-        cut.sizes.push_back(part);
-      }
-    }
-    return cut;
-  }
-
-  [[nodiscard]] LayerPlan layer_plan(LayerId id, const std::vector<DeviceGroup>& groups,
+  [[nodiscard]] LayerPlan layer_plan(const std::vector<DeviceGroup>& groups,
                                      const std::vector<std::int64_t>& shares,
                                      const GroupCuts& cuts) const {
     LayerPlan layer;
     layer.sync = chosen_sync(input_);
     layer.joined = sizes_of(groups).size() > 1;
     layer.regather = input_.sequence_parallel && cuts.dim == Dim::token;
-    if (std::optional<Cut> cut = loss_by_sample(id, groups, shares)) {
-      layer.cuts = {std::move(*cut)};
-      for (const DeviceGroup& group : groups) {
-        layer.devices.insert(layer.devices.end(), group.begin(), group.end());
-      }
-      return layer;
-    }
     if (groups.size() > 1) layer.cuts.push_back({Dim::sample, shares});
     if (cuts.sizes.empty()) {
       for (const DeviceGroup& group : groups) layer.devices.push_back(group[0]);
@@ -313,7 +286,7 @@ class LayoutPlanner {
     for (const auto& [model, device] : models) {
       double time = 0;
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l) {
-        const LayerPlan plan = layer_plan(LayerId{l}, {group}, {samples}, cuts[l]);
+        const LayerPlan plan = layer_plan({group}, {samples}, cuts[l]);
         const std::vector<Cell> parts = cells(input_.network, LayerId{l}, plan, samples);
         // The first part is the largest.
         if (!parts.empty())

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/layers.hpp"
 #include "core/layers/kinds.hpp"
 
 namespace parsim::layers {
@@ -122,18 +123,21 @@ std::vector<Dim> cuttable_dims(const Softmax& kind, Shapes, const Shape& out) {
 
 Shape output_shape(const Loss&, Shapes in, std::string_view where) {
   expect_inputs(in, 1, where);
-  return {};
+  const bool of_tokens = in[0].axes.size() == 2 && in[0].axes[0].dim == Dim::token;
+  return of_tokens ? Shape{{in[0].axes[0]}} : Shape{};
 }
 
-Region input_region(const Loss&, Shapes in, const Shape&, std::size_t, const Part& part) {
+Region input_region(const Loss&, Shapes in, const Shape& out, std::size_t, const Part& part) {
   Region region = whole_samples(in[0], part.out[0]);
-  if (!part.contraction.empty()) region[1] = part.contraction;
+  if (!out.axes.empty()) region[1] = part.out[1];
+  if (!part.contraction.empty()) region[class_axis(in[0])] = part.contraction;
   return region;
 }
 
-std::vector<Dim> cuttable_dims(const Loss&, Shapes in, const Shape&) {
-  const bool averages = in[0].axes.size() == 2 && in[0].axes[0].dim == Dim::token;
-  return averages ? std::vector{Dim::sample, Dim::in_channel} : std::vector{Dim::sample};
+std::vector<Dim> cuttable_dims(const Loss&, Shapes in, const Shape& out) {
+  std::vector<Dim> dims = axes_as_dims(out);
+  if (!in[0].axes.empty()) dims.push_back(Dim::in_channel);
+  return dims;
 }
 
 }  // namespace parsim::layers

@@ -31,6 +31,7 @@ struct SoftmaxLines {
   Loops lines;
   View<T> x, y, dx;  ///< y: output, or its gradient
   int axis = 1;
+  std::int32_t first = 0;               ///< index along the axis of a line's first number
   std::uint32_t extent = 0, count = 0;  ///< of a line; of lines
   std::int64_t stride = 1;              ///< of x along a line
   Wide<T>* top = nullptr;               ///< by line
@@ -39,7 +40,7 @@ struct SoftmaxLines {
 
   [[nodiscard]] constexpr Index at(std::uint32_t line, std::uint32_t i) const {
     Index start{};
-    start.set(axis, static_cast<std::int32_t>(i));
+    start.set(axis, first + static_cast<std::int32_t>(i));
     return lines.index(line, start);
   }
   [[nodiscard]] constexpr Wide<T> probability(const Index& index, std::uint32_t line) const {
@@ -114,13 +115,86 @@ struct CrossEntropy {
   std::int64_t positions = 1;      ///< of a sample in this part
   std::int64_t all_positions = 1;  ///< of a sample
   std::int64_t first_position = 0;
-  Wide<T> share = 1;  ///< of a line in the batch's loss
+  std::int64_t classes = 1, first_class = 0;  ///< of all parts; of this one
+  Wide<T> share = 1;                          ///< of a line in the batch's loss
 
+  /// The label's number in the line; it may lie in another part of the classes.
   [[nodiscard]] constexpr std::int32_t truth(std::uint32_t line) const {
     const auto here = static_cast<std::int64_t>(line);
     const std::int64_t sample = first_sample + lines.lines.loop[0].begin + here / positions;
     return static_cast<std::int32_t>(
-        label(sample * all_positions + first_position + here % positions, lines.extent));
+        label(sample * all_positions + first_position + here % positions, classes) - first_class);
+  }
+  [[nodiscard]] constexpr bool has(std::int32_t truth) const {
+    return truth >= 0 && truth < static_cast<std::int32_t>(lines.extent);
+  }
+};
+/// What devices exchange that have a part of the classes each: see loss_statistics.
+template <class T>
+struct LossStatistics {
+  View<T> view;
+  std::int32_t parts = 0, part = 0;  ///< 0: the classes are not cut
+  std::int32_t first_sample = 0, first_position = 0;
+  std::uint32_t positions = 1;
+
+  struct Line {
+    Wide<T> logarithm = 0;  ///< of the sum of exp(score)
+    Wide<T> score = 0;      ///< of the label
+  };
+  [[nodiscard]] constexpr Line joined(std::uint32_t line) const {
+    SoftmaxSums<Wide<T>> sums;
+    Line all;
+    for (std::int32_t p = 0; p < parts; ++p) {
+      sums += {get(line, 4 * p), 1};
+      all.score += get(line, 4 * p + 2);
+    }
+    all.logarithm = sums.top + std::log(sums.sum);
+    return all;
+  }
+  constexpr void give(std::uint32_t line, const Line& own) const {
+    put(line, 4 * part, own.logarithm);
+    put(line, 4 * part + 2, own.score);
+  }
+
+ private:
+  [[nodiscard]] constexpr Index at(std::uint32_t line, std::int32_t number) const {
+    return {{first_sample + static_cast<std::int32_t>(line / positions),
+             first_position + static_cast<std::int32_t>(line % positions), number}};
+  }
+  [[nodiscard]] constexpr Wide<T> get(std::uint32_t line, std::int32_t number) const {
+    return view.wide(at(line, number)) + view.wide(at(line, number + 1));
+  }
+  /// A number of 16 bits would have but two or three digits: the next one has what it lacks.
+  constexpr void put(std::uint32_t line, std::int32_t number, Wide<T> value) const {
+    const T first = static_cast<T>(value);
+    view(at(line, number)) = first;
+    view(at(line, number + 1)) = static_cast<T>(value - static_cast<Wide<T>>(first));
+  }
+};
+/// Line by line: gives the others what a part of the classes has.
+template <class T>
+struct CrossEntropyShare {
+  CrossEntropy<T> loss;
+  LossStatistics<T> statistics;
+
+  constexpr void operator()(std::uint32_t line) const {
+    const std::int32_t truth = loss.truth(line);
+    const Wide<T> score =
+        loss.has(truth) ? loss.lines.x.wide(loss.lines.at(line, static_cast<std::uint32_t>(truth)))
+                        : Wide<T>{0};
+    statistics.give(line, {loss.lines.top[line] + std::log(loss.lines.sum[line]), score});
+  }
+};
+/// Line by line: the sums over all parts of the classes.
+template <class T>
+struct CrossEntropyJoin {
+  CrossEntropy<T> loss;
+  LossStatistics<T> statistics;
+
+  constexpr void operator()(std::uint32_t line) const {
+    loss.lines.top[line] = statistics.joined(line).logarithm;
+    loss.lines.sum[line] = 1;
+    loss.lines.dot[line] = static_cast<Wide<T>>(loss.truth(line));
   }
 };
 /// The softmax's sums of every line, and its label.
@@ -142,22 +216,32 @@ struct CrossEntropyDivisor {
     loss.lines.dot[line] = static_cast<Wide<T>>(loss.truth(line));
   }
 };
-/// A reduction: rows are samples, terms their positions.
+/// A reduction: rows are elements of the output, terms their positions; or, where every element has
+/// one position, a kernel for each.
 template <class T>
 struct CrossEntropyForward {
   CrossEntropy<T> loss;
+  LossStatistics<T> statistics;
+  Loops out;
   View<T> y;
-  bool adds = false;  ///< to the sum of other positions
+  std::uint32_t positions = 1;  ///< of an element
 
-  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t sample, std::uint32_t i) const {
-    const auto line = sample * static_cast<std::uint32_t>(loss.positions) + i;
-    const Index at = loss.lines.at(line, static_cast<std::uint32_t>(loss.truth(line)));
-    return {std::log(loss.lines.sum[line]) - (loss.lines.x.wide(at) - loss.lines.top[line]), 0};
+  constexpr void operator()(std::uint32_t i) const { y(out.index(i)) = static_cast<T>(value(i)); }
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+    return {value(row * positions + i), 0};
   }
-  constexpr void finish(std::uint32_t sample, Sums<Wide<T>> sums) const {
-    const Index at{{loss.lines.lines.loop[0].begin + static_cast<std::int32_t>(sample)}};
-    const Wide<T> mean = sums.first / static_cast<Wide<T>>(loss.all_positions);
-    y(at) = static_cast<T>(adds ? y.wide(at) + mean : mean);
+  constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
+    y(out.index(row)) = static_cast<T>(sums.first / static_cast<Wide<T>>(positions));
+  }
+
+ private:
+  [[nodiscard]] constexpr Wide<T> value(std::uint32_t line) const {
+    if (statistics.parts > 0) {
+      const auto all = statistics.joined(line);
+      return all.logarithm - all.score;
+    }
+    const Index at = loss.lines.at(line, static_cast<std::uint32_t>(loss.truth(line)));
+    return std::log(loss.lines.sum[line]) - (loss.lines.x.wide(at) - loss.lines.top[line]);
   }
 };
 template <class T>

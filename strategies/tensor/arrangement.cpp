@@ -1,7 +1,6 @@
 #include "strategies/tensor/arrangement.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "lowering/sync.hpp"
@@ -52,21 +51,6 @@ double interleaved_step(const Arrangement& a, const ChainCosts& costs) {
   const double share = 1 / static_cast<double>(a.degrees.chunks);
   return share * all +
          (a.degrees.micro_batches - share) * *std::max_element(of_device.begin(), of_device.end());
-}
-
-/// The loss cut by sample within a group: logits that are cut by class are resharded by sample,
-/// which moves t times less than gathering them on all devices. (Megatron-LM's vocabulary-parallel
-/// cross entropy moves almost nothing.) Nothing if there are too few samples.
-std::optional<Cut> loss_by_sample(const Network& network, LayerId id, const Arrangement& a) {
-  const auto degree = static_cast<std::int64_t>(a.degrees.tensor);
-  const bool enough = std::all_of(a.shares.begin(), a.shares.end(),
-                                  [&](std::int64_t share) { return share >= degree; });
-  if (network[id].kind.as<Loss>() == nullptr || degree < 2 || !enough) return std::nullopt;
-  Cut cut{Dim::sample, {}};
-  for (const std::int64_t share : a.shares) {
-    for (const std::int64_t size : even_split(share, a.degrees.tensor)) cut.sizes.push_back(size);
-  }
-  return cut;
 }
 
 }  // namespace
@@ -373,10 +357,6 @@ Plan Arranging::plan_of(const Arrangement& a) {
           groups.emplace_back(group.begin(), group.end());
         }
         divide(shares_of_tokens(a.degrees)[l], groups, a.shares, layer);
-        continue;
-      }
-      if (std::optional<Cut> cut = loss_by_sample(input_.network, LayerId{l}, a)) {
-        layer.cuts = {std::move(*cut)};
         continue;
       }
       if (a.degrees.data > 1) layer.cuts.push_back({Dim::sample, a.shares});

@@ -58,11 +58,6 @@ class Sharing {
     LayerShare share;
     std::optional<Cut> within;  // of a part of the tokens
     if (!split_[id.index()].empty()) within = split_[id.index()][0];
-    if (layer.kind.as<Loss>() != nullptr && may_cut(id, Dim::in_channel)) {
-      const std::int64_t tokens = network_[layer.inputs[0]].out.extent(Dim::token);
-      share.cuts = {nested(Dim::in_channel, tokens, context_, tensor_)};
-      return share;
-    }
     const auto* attention = layer.kind.as<Attention>();
     if (attention != nullptr && exchange_ == ContextExchange::a2a) {
       share.cuts = {{Dim::channel, even_split(layer.out.extent(Dim::channel), tensor_ * context_)}};

@@ -27,7 +27,7 @@ double exchange_time(const StrategyInput& input, const std::vector<std::vector<C
   const Bytes payload{layer.out.elements() * samples * element_bytes(input.precision) / parts};
   bool parts_read = false, all_read = false, tokens_read = false;
   for (const Consumer& reader : readers[id.index()]) {
-    if (input.network[reader.layer].kind.as<Loss>() != nullptr) continue;  // by sample
+    if (input.network[reader.layer].kind.as<Loss>() != nullptr) continue;  // as it lies
     const Dim dim = cuts[reader.layer.index()][0].dim;
     if (dim == Dim::token && held_whole(own)) {
       tokens_read = true;

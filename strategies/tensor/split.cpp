@@ -118,9 +118,10 @@ class Splitting {
     const std::vector<Shape> inputs = input_shapes(network_, id);
     const std::vector<Dim> dims = cuttable_dims(layer.kind, inputs, layer.out);
     const bool sums = std::find(dims.begin(), dims.end(), Dim::in_channel) != dims.end();
-    if (!sums || layer.kind.as<Loss>() != nullptr) return std::nullopt;
-    const auto* conv = layer.kind.as<Conv>();
-    const std::size_t axis = conv != nullptr ? 1 : inputs[0].axes.size();  // of a region
+    if (!sums) return std::nullopt;
+    std::size_t axis = inputs[0].axes.size();  // of a region
+    if (layer.kind.as<Conv>() != nullptr) axis = 1;
+    if (layer.kind.as<Loss>() != nullptr) axis = class_axis(inputs[0]);
     Cut cut{Dim::in_channel, {}};
     std::int64_t end = 0;
     for (const Region& held : held_[layer.inputs[0].index()]) {

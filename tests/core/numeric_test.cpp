@@ -187,9 +187,12 @@ TEST_CASE("numeric: the gradient of every layer equals its finite difference") {
       CAPTURE(layer.name);
       const std::vector<Shape> shapes = input_shapes(net, LayerId{l});
       PartInput input = noisy_input(net, LayerId{l}, shapes, {whole(layer.out, 2), {}});
-      // The gradient of the loss is that of its mean over the batch of 2.
+      // The gradient of the loss is that of its mean.
       Block weights = noisy_gradient(layer, input.part.out);
-      if (layer.kind.as<Loss>() != nullptr) weights.values().assign(2, 1.0 / 2);
+      if (layer.kind.as<Loss>() != nullptr) {
+        std::fill(weights.values().begin(), weights.values().end(),
+                  1 / static_cast<double>(weights.values().size()));
+      }
       const PartGradients gradients = backward(input, weights);
       for (std::size_t i = 0; i < input.activations.size(); ++i) {
         const Block expected =
@@ -228,9 +231,20 @@ TEST_CASE("numeric: the parts of every layer, along every dimension it may be cu
         PartGradients sum;
         for (const Block& b : expected.activations) sum.activations.emplace_back(b.box());
         for (const Block& b : expected.parameters) sum.parameters.emplace_back(b.box());
-        for (const Part& part : two_parts(net, id, dim, samples)) {
-          const PartInput input = noisy_input(net, id, shapes, part);
-          joined.add(forward(input));
+        // Parts of a loss's classes give their statistics, which both then have.
+        const bool classes = layer.kind.as<Loss>() != nullptr && dim == Dim::in_channel;
+        const std::vector<Part> parts = two_parts(net, id, dim, samples);
+        Block statistics;
+        if (classes) statistics = Block(loss_statistics(shapes[0], all.part, {0, 2}));
+        for (std::size_t part = 0; classes && part < parts.size(); ++part) {
+          statistics.paste(loss_share(noisy_input(net, id, shapes, parts[part]),
+                                      static_cast<std::int64_t>(part)));
+        }
+        for (const Part& part : parts) {
+          PartInput input = noisy_input(net, id, shapes, part);
+          input.statistics = statistics;
+          if (!classes) joined.add(forward(input));
+          if (classes) joined = forward(input);
           const PartGradients own = backward(input, gradient.piece(part.out));
           for (std::size_t i = 0; i < own.activations.size(); ++i) {
             sum.activations[i].add(own.activations[i]);

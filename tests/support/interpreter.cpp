@@ -69,6 +69,8 @@ class Interpreter {
   /// Adds to a step of ring attention what the device has of earlier steps: the keys and values
   /// that it has attended to, in place of the sums over them that a kernel keeps.
   void remember_keys(const Compute& op, PartInput& input);
+  /// Of a loss with a share of the classes.
+  void loss_pass(const Compute& op, PartInput& input);
   void forward_pass(const Compute& op, const PartInput& input);
   void backward_pass(const Compute& op, const PartInput& input, std::size_t operands);
 
@@ -165,11 +167,25 @@ void Interpreter::run_op(const Compute& op) {
     input.parameters.push_back(memory_.read(place.key, place.region));
   }
   if (layer.kind.as<Attention>() != nullptr && !part.contraction.empty()) remember_keys(op, input);
+  if (work.class_parts > 0) return loss_pass(op, input);
   if (op.pass == Pass::forward || op.pass == Pass::recompute) {
     forward_pass(op, input);
   } else {
     backward_pass(op, input, layer.inputs.size());
   }
+}
+
+void Interpreter::loss_pass(const Compute& op, PartInput& input) {
+  const Work& work = dag_.work(op.work);
+  const Tensor output{Tensor::Kind::output, work.layer.value, -1};
+  const StoreKey statistics{op.device, output, Role::statistics, op.micro_batch};
+  if (op.pass == Pass::forward || op.pass == Pass::recompute) {
+    return memory_.write(statistics, loss_share(input, work.class_part));
+  }
+  input.statistics =
+      memory_.read(statistics, loss_statistics(input.inputs[0], input.part, {0, work.class_parts}));
+  memory_.write({op.device, output, Role::activation, op.micro_batch}, forward(input));
+  backward_pass(op, input, 1);
 }
 
 void Interpreter::remember_keys(const Compute& op, PartInput& input) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <set>
@@ -82,6 +83,12 @@ Memory::Memory(const ExecDag& dag) : dag_(dag) {
 
 Region Memory::whole_of(const StoreKey& key) const {
   const Tensor& tensor = key.tensor;
+  if (key.role == Role::statistics) {
+    const Layer& loss = dag_.network[LayerId{tensor.index}];
+    const Shape& scores = dag_.network[loss.inputs[0]].out;
+    const std::int64_t classes = contraction_extent(loss.kind, std::array{scores});
+    return loss_statistics(scores, {whole(loss.out, samples()), {}}, {0, classes});
+  }
   switch (tensor.kind) {
     case Tensor::Kind::output:
       return whole(dag_.network[LayerId{tensor.index}].out, samples());
@@ -126,7 +133,8 @@ bool Memory::has(const StoreKey& key, const Region& region) const {
 Block Memory::read(const StoreKey& key, const Region& region) {
   Store& from = store(key);
   note(key, Access::Kind::read, region);
-  const bool must_exist = key.role == Role::activation || key.role == Role::weight;
+  const bool must_exist =
+      key.role == Role::activation || key.role == Role::weight || key.role == Role::statistics;
   if (must_exist && !has(key, region)) {
     ensure(false, fmt::format("{} reads {} over {}, which was never written there",
                               op_.valid() ? describe(dag_, op_) : "the test", describe(dag_, key),

@@ -81,6 +81,7 @@ struct PartInput {
   /// blocks are given; gradients are of the share alone. Empty: all.
   std::vector<Interval> keys{};
   std::int64_t layer = 0;  ///< of dropout, whose mask follows from it
+  Block statistics{};      ///< of a loss with a share of the classes: those of all shares
 };
 
 /// Gradients of a part, over the boxes of the blocks given: contributions of this part only.
@@ -92,6 +93,8 @@ struct PartGradients {
 /// Batch normalisation takes its statistics over the operand block at hand. Throws BrokenInvariant
 /// for an Input (it has no mathematics) and for functions it does not know.
 [[nodiscard]] Block forward(const PartInput& input);
+/// What a Loss with part `part` of the classes gives the others: see loss_statistics.
+[[nodiscard]] Block loss_share(const PartInput& input, std::int64_t part);
 /// Gradients for a given gradient of the output over `part.out` (ignored by Loss).
 [[nodiscard]] PartGradients backward(const PartInput& input, const Block& out_gradient);
 

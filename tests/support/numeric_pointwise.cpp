@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "core/errors.hpp"
@@ -261,40 +262,113 @@ void for_each_line(const PartInput& input, std::int64_t sample, const auto& line
   lines[axis] = {0, 1};
   const std::int64_t count = lines.volume();
   std::int64_t next = (input.first_sample + sample) * count;
-  const Interval own = input.part.contraction;  // tokens
+  const bool of_tokens = !input.out.axes.empty();
   for_each_index(lines, [&](const Index& i) {
     const std::int64_t truth = label(next++, classes);
-    if (own.empty() || (i[1] >= own.begin && i[1] < own.end)) line(i, truth, count);
+    const Interval own = of_tokens ? input.part.out[1] : Interval{i[1], i[1] + 1};
+    if (i[1] >= own.begin && i[1] < own.end) line(i, truth, count);
+  });
+}
+
+/// The classes that the part has.
+Interval own_classes(const PartInput& input) {
+  const Interval all{0, input.inputs[0].axes[class_axis(input) - 1].extent};
+  return input.part.contraction.empty() ? all : input.part.contraction;
+}
+
+/// Of a line of the loss: the logarithm of the sum of exp(score) over all classes, and the label's
+/// score.
+struct LossLine {
+  double logarithm = 0, score = 0;
+};
+LossLine loss_line(const PartInput& input, const Index& at, std::int64_t truth) {
+  const std::size_t axis = class_axis(input);
+  const Interval own = own_classes(input);
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  LossLine line;
+  for (std::int64_t c = own.begin; c < own.end; ++c) {
+    Index from = at;
+    from[axis] = c;
+    top = std::max(top, input.activations[0].at(from));
+    if (c == truth) line.score = input.activations[0].at(from);
+  }
+  for (std::int64_t c = own.begin; c < own.end; ++c) {
+    Index from = at;
+    from[axis] = c;
+    sum += std::exp(input.activations[0].at(from) - top);
+  }
+  line.logarithm = top + std::log(sum);
+  return line;
+}
+
+/// The same from what the parts of the classes gave.
+LossLine joined_line(const Block& statistics, std::int64_t sample, std::int64_t position) {
+  LossLine line;
+  double sum = 0;
+  const Interval numbers = statistics.box()[2];
+  for (std::int64_t n = numbers.begin; n < numbers.end; n += 4) {
+    sum += std::exp(statistics.at({sample, position, n}));
+    line.score += statistics.at({sample, position, n + 2});
+  }
+  line.logarithm = std::log(sum);
+  return line;
+}
+
+/// Calls `line(index, label, lines, place)` as for_each_line does, with the line's place in the
+/// output and its number in the sample.
+void for_each_loss(const PartInput& input, const auto& line) {
+  Region samples = input.part.out;
+  if (samples.rank() > 1) samples[1] = {samples[1].begin, samples[1].begin + 1};
+  for_each_index(samples, [&](const Index& i) {
+    std::int64_t position = input.part.out.rank() > 1 ? input.part.out[1].begin : 0;
+    for_each_line(input, i[0], [&](const Index& at, std::int64_t truth, std::int64_t lines) {
+      Index place = i;
+      if (input.part.out.rank() > 1) place[1] = at[1];
+      line(at, truth, lines, place, position++);
+    });
   });
 }
 
 Block loss_forward(const PartInput& input) {
-  const std::size_t axis = class_axis(input);
   Block out(input.part.out);
-  for_each_index(out.box(), [&](const Index& i) {
-    for_each_line(input, i[0], [&](const Index& at, std::int64_t truth, std::int64_t lines) {
-      const auto line =
-          softmax_line(input.activations[0], at, axis, input.inputs[0].axes[axis - 1].extent);
-      out.at(i) -= std::log(line[static_cast<std::size_t>(truth)]) / static_cast<double>(lines);
-    });
+  const bool of_tokens = !input.out.axes.empty();
+  for_each_loss(input, [&](const Index& at, std::int64_t truth, std::int64_t lines,
+                           const Index& place, std::int64_t position) {
+    const LossLine line = input.statistics.values().empty()
+                              ? loss_line(input, at, truth)
+                              : joined_line(input.statistics, place[0], position);
+    out.at(place) += (line.logarithm - line.score) / static_cast<double>(of_tokens ? 1 : lines);
+  });
+  return out;
+}
+
+Block loss_share(const PartInput& input, std::int64_t part) {
+  Block out(loss_statistics(input.inputs[0], input.part, {part, part + 1}));
+  for_each_loss(input, [&](const Index& at, std::int64_t truth, std::int64_t, const Index& place,
+                           std::int64_t position) {
+    const LossLine line = loss_line(input, at, truth);
+    out.at({place[0], position, 4 * part}) = line.logarithm;
+    out.at({place[0], position, 4 * part + 2}) = line.score;
   });
   return out;
 }
 
 PartGradients loss_backward(const PartInput& input) {
   const std::size_t axis = class_axis(input);
-  const std::int64_t classes = input.inputs[0].axes[axis - 1].extent;
   PartGradients result = zero_gradients(input);
-  for_each_index(input.part.out, [&](const Index& i) {
-    for_each_line(input, i[0], [&](const Index& at, std::int64_t truth, std::int64_t lines) {
-      const auto line = softmax_line(input.activations[0], at, axis, classes);
-      for (std::int64_t c = 0; c < classes; ++c) {
-        Index to = at;
-        to[axis] = c;
-        result.activations[0].at(to) = (line[static_cast<std::size_t>(c)] - (c == truth ? 1 : 0)) /
-                                       static_cast<double>(input.batch * lines);
-      }
-    });
+  for_each_loss(input, [&](const Index& at, std::int64_t truth, std::int64_t lines,
+                           const Index& place, std::int64_t position) {
+    const LossLine line = input.statistics.values().empty()
+                              ? loss_line(input, at, truth)
+                              : joined_line(input.statistics, place[0], position);
+    const Interval own = own_classes(input);
+    for (std::int64_t c = own.begin; c < own.end; ++c) {
+      Index to = at;
+      to[axis] = c;
+      result.activations[0].at(to) =
+          (std::exp(input.activations[0].at(to) - line.logarithm) - (c == truth ? 1 : 0)) /
+          static_cast<double>(input.batch * lines);
+    }
   });
   return result;
 }

@@ -94,7 +94,7 @@ Step train_step(const Network& network, std::int64_t batch, const StatisticGroup
     }
     if (layer.kind.as<Loss>() == nullptr) continue;
     for (const double loss : step.activations[l].values()) {
-      step.loss += loss / static_cast<double>(batch);
+      step.loss += loss / static_cast<double>(batch * layer.out.elements());
     }
   }
   const std::vector<bool> trains = leads_to_parameters(network);
