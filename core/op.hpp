@@ -68,8 +68,7 @@ constexpr std::array<std::string_view, 5> spellings(Pass) {
   return {"forward", "backward", "backward-data", "backward-weights", "recompute"};
 }
 
-/// What a Compute works on: a part of a layer. Operand regions follow from the layer
-/// (core/layers.hpp).
+/// What a Compute works on: a part of a layer. Operand regions follow from it (core/layers.hpp).
 struct Work {
   LayerId layer;
   RegionId out;
@@ -91,14 +90,13 @@ struct Work {
 ///                        contraction is cut, to its partial_sum: forward ADDS, recompute
 ///                        OVERWRITES. Attention with a share of the keys leaves what all shares so
 ///                        far give, and backward has the gradients of that share alone. A Loss with
-///                        a share of the classes writes its share of the statistics instead
+///                        a share of the classes writes its statistics instead
 ///   backward_data        reads gradient of the output over `out`, and weights (only layers that
 ///                        are linear in their operand have this pass); ADDS over input_region to
 ///                        each operand's gradient, or to its edge's partial_sum (see Work)
-///   backward_weights     reads gradient of the output and the activations again; ADDS to
-///                        weight_gradient
-///   backward             both, in one kernel; the Loss starts the chain with 1/batch. With a share
-///                        of the classes it reads all statistics, and writes its output, too
+///   backward_weights     reads gradient of the output and activations; ADDS to weight_gradient
+///   backward             both, in one kernel; the Loss starts the chain with 1/batch, with a share
+///                        of the classes it reads all statistics and writes its output, too
 ///
 /// Every gradient, partial sum and weight gradient store is zero when the step begins. Operands
 /// that lead to no parameter (the Input) get no gradient. An Input layer has no operations: its
@@ -110,8 +108,7 @@ struct Compute {
   std::int32_t micro_batch = 0;
 };
 
-/// The optimizer's step on a device: weight −= rate · weight_gradient, over a parameter's region, a
-/// bucket or a range of one.
+/// The optimizer's step: weight −= rate · weight_gradient, over a parameter's region or a bucket's.
 struct Update {
   DeviceId device;
   Slice slice;  ///< role weight
@@ -119,9 +116,8 @@ struct Update {
 
 enum class LocalKind : std::uint8_t { copy, add, drop };
 constexpr std::array<std::string_view, 3> spellings(LocalKind) { return {"copy", "add", "drop"}; }
-/// A copy or addition inside one device: `to` = or += `from` over to.region. What is
-/// dropped reads as zero for the next addition, but no kernel writes zeros: the memory is freed,
-/// and the next gradient is allocated anew, so a drop takes no time.
+/// A copy or addition inside one device: `to` = or += `from` over to.region. What is dropped reads
+/// as zero for the next addition, but takes no time: no kernel writes zeros, the memory is freed.
 struct Local {
   LocalKind kind = LocalKind::copy;
   DeviceId device;
