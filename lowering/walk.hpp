@@ -86,11 +86,13 @@ class Walk {
   /// When operands that need no movement are ready, by cell (into after_); true if other operands
   /// need one.
   bool aligned_operands(LayerId id, std::int32_t m);
-  void arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after);
+  /// `tokens`: of a chunk; empty: of all.
+  void arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after,
+                        Interval tokens = {});
   When arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
   void await_departures(LayerId id, std::int32_t m);
   /// Gathers operands again that were dropped after forward: what kernels that read them wait for.
-  /// by_chunk   without those that come in parts, see chunk_operands
+  /// by_chunk   without those that come in parts, see arrived_operands
   [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m, bool by_chunk = false);
   void backward(LayerId id, std::int32_t m, bool weights_later);
   void weight_gradients(LayerId id, std::int32_t m);
@@ -106,7 +108,6 @@ class Walk {
                       const Send& send);
   When arrive_in_parts(LayerId producer, const FanOut::Arrival& arrival, std::int32_t m,
                        const std::vector<After>& start, When* dates);
-  void chunk_operands(LayerId id, std::size_t cell, Interval tokens, std::int32_t m, After& after);
   [[nodiscard]] bool gathers_together(LayerId id, LayerId next) const;
   [[nodiscard]] std::vector<After> first_chunks(LayerId id, bool again, std::int32_t m);
   void forward_in_chunks(std::int32_t m, bool again);

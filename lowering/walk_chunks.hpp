@@ -73,26 +73,6 @@ void Walk<Sink>::await_arrival(LayerId producer, std::size_t index, std::int32_t
   }
 }
 
-/// Operands that need movement, of a chunk.
-template <class Sink>
-void Walk<Sink>::chunk_operands(LayerId id, std::size_t cell, Interval tokens, std::int32_t m,
-                                After& after) {
-  for (std::size_t i = 0; i < parts_.network[id].inputs.size(); ++i) {
-    const LayerId producer = parts_.network[id].inputs[i];
-    if (source(producer)) continue;
-    const Sources& sources = parts_.edge(id, i).sources;
-    if (sources.aligned) continue;
-    const std::size_t ready = offsets_[at(producer, m)].ready;
-    for (const std::int32_t one : sources.by_need[cell]) {
-      if (one >= 0) {
-        Sink::add(after, table_[ready + static_cast<std::size_t>(one)]);
-      } else {
-        await_arrival(producer, static_cast<std::uint32_t>(~one), m, id, cell, tokens, after);
-      }
-    }
-  }
-}
-
 /// Whether both products read the same tokens, each chunk of which both multiply when it has come:
 /// a fused product of queries, keys and values, or of gate and up, does.
 template <class Sink>
@@ -149,7 +129,7 @@ void Walk<Sink>::forward_in_chunks(std::int32_t m, bool again) {
         const std::size_t chunk = chunks.visited(step, layer.partial_sums);
         After after = Sink::nothing();
         if (step == 0) Sink::merge(after, chunk_starts_[l][c]);
-        chunk_operands(id, c, chunks.tokens[chunk], m, after);
+        arrived_operands(id, c, m, after, chunks.tokens[chunk]);
         const Pass pass = again ? Pass::recompute : Pass::forward;
         const Op op = sink_.chunk_kernel(id, c, chunk, pass, m, after);
         ready[c] = chunk_done_[c][chunk] = Sink::done(op);

@@ -125,7 +125,8 @@ bool Walk<Sink>::aligned_operands(LayerId id, std::int32_t m) {
 }
 
 template <class Sink>
-void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after) {
+void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after,
+                                  Interval tokens) {
   const Layer& layer = parts_.network[id];
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
@@ -137,7 +138,7 @@ void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, 
       if (one >= 0) {
         Sink::add(after, table_[ready + static_cast<std::size_t>(one)]);
       } else {
-        await_arrival(producer, static_cast<std::uint32_t>(~one), m, id, cell, {}, after);
+        await_arrival(producer, static_cast<std::uint32_t>(~one), m, id, cell, tokens, after);
       }
     }
   }

@@ -114,7 +114,7 @@ TEST_CASE("merge: one far device is simulated for itself, by hand") {
 }
 
 TEST_CASE("merge: a message that shares its port is not one that has it alone, by hand") {
-  // Four times: 100 MB from device 0 to 1 beside 50 MB from 0 to 4, and 100 MB from 2 to 3.
+  // Four times: 100 MB from device 0 to 1 with 50 MB from 0 to 4, and 100 MB from 2 to 3.
   ExecDag dag = bare_dag();
   for (int i = 0; i < 20; i += 5) {
     add_transfer(dag, i, i + 1, 100'000'000);
