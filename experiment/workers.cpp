@@ -1,7 +1,9 @@
 #include "experiment/workers.hpp"
 
+#include <dirent.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -85,8 +88,9 @@ class Pool {
  public:
   Pool(std::span<const std::size_t> tasks, const WorkLimits& limits,
        const std::function<std::string(std::size_t)>& work,
-       const std::function<void(const TaskEnd&)>& ended)
-      : tasks_(tasks), limits_(limits), work_(work), ended_(ended) {}
+       const std::function<void(const TaskEnd&)>& ended,
+       const std::function<void(std::size_t)>& begun)
+      : tasks_(tasks), limits_(limits), work_(work), ended_(ended), begun_(begun) {}
   ~Pool() {
     for (Worker& worker : workers_) end(worker, SIGKILL);
   }
@@ -101,15 +105,16 @@ class Pool {
         if (!worker.busy) give_task(worker);
         busy = busy || worker.busy;
       }
-      if (!busy) return done_;
+      if (!busy || (limits_.stops && is_late())) return done_;
       wait();
     }
   }
 
  private:
-  [[nodiscard]] bool may_begin() const {
-    return next_ < tasks_.size() && !(limits_.all && Timer::now() - start_ >= *limits_.all);
+  [[nodiscard]] bool is_late() const {
+    return limits_.all && Timer::now() - start_ >= *limits_.all;
   }
+  [[nodiscard]] bool may_begin() const { return next_ < tasks_.size() && !is_late(); }
 
   void give_task(Worker& worker) {
     if (!may_begin()) return;
@@ -118,6 +123,7 @@ class Pool {
     worker.busy = true;
     worker.began = Timer::now();
     worker.read.clear();
+    if (begun_) begun_(worker.task);
     if (write_all(worker.tasks, &worker.task, sizeof worker.task)) return;
     // It died meanwhile, or waits for ever for a task that cannot reach it.
     const std::string reason = std::strerror(errno);
@@ -159,8 +165,12 @@ class Pool {
   void wait() {
     std::vector<pollfd> pipes;
     std::vector<Worker*> waiting;
-    Seconds patience{3600.0};
+    Seconds patience{limits_.poll ? 0.05 : 3600.0};
     const Timer::time_point now = Timer::now();
+    if (limits_.poll) limits_.poll();
+    if (limits_.stops && limits_.all) {
+      patience = std::min<Seconds>(patience, *limits_.all - (now - start_));
+    }
     for (Worker& worker : workers_) {
       if (!worker.busy) continue;
       pipes.push_back({worker.texts, POLLIN, 0});
@@ -225,6 +235,7 @@ class Pool {
   const WorkLimits& limits_;
   const std::function<std::string(std::size_t)>& work_;
   const std::function<void(const TaskEnd&)>& ended_;
+  const std::function<void(std::size_t)>& begun_;
   std::vector<Worker> workers_;
   std::size_t next_ = 0, done_ = 0;
   Timer::time_point start_ = Timer::now();
@@ -234,9 +245,25 @@ class Pool {
 
 std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
                            const std::function<std::string(std::size_t)>& work,
-                           const std::function<void(const TaskEnd&)>& ended) {
+                           const std::function<void(const TaskEnd&)>& ended,
+                           const std::function<void(std::size_t)>& begun) {
   const NoBrokenPipes ignored;
-  return Pool(tasks, limits, work, ended).run();
+  return Pool(tasks, limits, work, ended, begun).run();
+}
+
+bool may_fork_workers() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"), ::closedir);
+  if (!threads) return false;
+  std::size_t entries = 0;  // "." and ".." among them
+  while (::readdir(threads.get()) != nullptr) ++entries;
+  return entries <= 3;
+}
+
+std::size_t usable_processors() {
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  if (::sched_getaffinity(0, sizeof processors, &processors) != 0) return 1;
+  return static_cast<std::size_t>(std::max(1, CPU_COUNT(&processors)));
 }
 
 }  // namespace parsim::experiment

@@ -23,17 +23,29 @@ struct WorkLimits {
   std::size_t processes = 1;
   std::optional<Seconds> all;   ///< no task begins later than that
   std::optional<Seconds> task;  ///< a process that takes longer is killed
+  /// At the limit of time of all, tasks that are under way are given up, as if they had not begun.
+  bool stops = false;
+  /// Called several times a second; throws to give up. May be empty.
+  std::function<void()> poll{};
 };
+
+/// Whether worker processes may be forked here: not from a process with several threads, whose
+/// locks the child would find as another thread left them.
+[[nodiscard]] bool may_fork_workers();
+/// Processors that this process may use.
+[[nodiscard]] std::size_t usable_processors();
 
 /// Works on tasks, in order, and returns how many ended; fewer than all only at the limit of time.
 ///
 /// work    runs in a worker process; must not throw
 /// ended   called here, once for each task, as they end
+/// begun   called here with each task that begins; may be empty
 ///
 /// Workers die with this process, even if it is killed (Linux: PR_SET_PDEATHSIG).
 /// Throws InputError if no process can be started.
 std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
                            const std::function<std::string(std::size_t)>& work,
-                           const std::function<void(const TaskEnd&)>& ended);
+                           const std::function<void(const TaskEnd&)>& ended,
+                           const std::function<void(std::size_t)>& begun = {});
 
 }  // namespace parsim::experiment

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "experiment/results_file.hpp"
@@ -81,6 +82,36 @@ TEST_CASE("workers: no task begins after the limit of time") {
   CHECK(outcome.done < 1000);
   CHECK(outcome.done == outcome.ends.size());
   CHECK(outcome_of(3, {1, Seconds{0}, {}}, [](std::size_t) { return std::string(); }).done == 0);
+}
+
+TEST_CASE("workers: at the limit of time, tasks are stopped where that is asked") {
+  WorkLimits limits{2, Seconds{0.5}, {}};
+  limits.stops = true;
+  const Outcome outcome = outcome_of(3, limits, [](std::size_t task) {
+    if (task > 0) ::sleep(600);
+    return std::string("done");
+  });
+  CHECK(outcome.done == 1);
+  CHECK(outcome.ends.at(0).text == "done");
+}
+
+TEST_CASE("workers: what the caller's poll throws ends all work") {
+  struct GivenUp {};
+  WorkLimits limits{2, {}, {}};
+  limits.poll = [polls = 0]() mutable {
+    if (++polls > 2) throw GivenUp();
+  };
+  CHECK_THROWS_AS(static_cast<void>(outcome_of(3, limits,
+                                               [](std::size_t) {
+                                                 ::sleep(600);
+                                                 return std::string();
+                                               })),
+                  GivenUp);
+}
+
+TEST_CASE("workers: not from a process with threads") {
+  CHECK(may_fork_workers());
+  std::thread([] { CHECK_FALSE(may_fork_workers()); }).join();
 }
 
 TEST_CASE("shard: every point has one, whatever their number") {
