@@ -7,12 +7,15 @@
 #include "app/interrupt.hpp"
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
+#include "app/work_options.hpp"
 #include "core/errors.hpp"
+#include "experiment/candidate_workers.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/hardware.hpp"
 #include "experiment/many_messages.hpp"
 #include "experiment/progress.hpp"
+#include "experiment/workers.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
 #include "report/result_table.hpp"
@@ -30,20 +33,70 @@ std::string best_of(const std::vector<experiment::RunResult>& sorted) {
   return {};
 }
 
+/// A strategy's row and what else is made of its run.
+struct Row {
+  experiment::RunResult result;
+  std::optional<report::StrategySection> section{};
+  ExecDag dag{};
+};
+
+/// In the order of the strategies, not that in which they ended.
+std::vector<experiment::RunResult> results_of(const std::vector<std::optional<Row>>& rows) {
+  std::vector<experiment::RunResult> all;
+  for (const std::optional<Row>& row : rows) {
+    if (row) all.push_back(row->result);
+  }
+  return all;
+}
+
+report::Missing missing_rows(const std::string& reason,
+                             const std::vector<const strategies::Strategy*>& chosen,
+                             const std::vector<std::optional<Row>>& rows) {
+  report::Missing missing{reason};
+  for (std::size_t s = 0; s < chosen.size(); ++s) {
+    if (!rows[s]) missing.strategies.push_back(chosen[s]->name);
+  }
+  return missing;
+}
+
 /// What is known when the user or a batch system loses patience.
 report::Document interrupted(const experiment::Experiment& experiment,
-                             std::vector<experiment::RunResult> results, std::size_t asked) {
+                             std::vector<experiment::RunResult> results,
+                             const report::Missing& missing) {
   experiment::complete_rows(experiment, results);
-  report::Document document =
-      report::report_comparison(experiment, results, best_of(results), nullptr);
-  document.answer.push_back(
-      fmt::format("interrupted after {} of {} strategies", results.size(), asked));
-  return document;
+  return report::report_comparison(experiment, results, best_of(results), nullptr, missing);
+}
+
+/// --jobs and --time-limit; a process with other threads or a caller in this process works alone
+/// unless it asks for more.
+void read_work(const experiment::Arguments& arguments, const experiment::Experiment& experiment,
+               experiment::CompareWork& work) {
+  const std::optional<std::size_t> jobs = jobs_argument(arguments);
+  work.limit = time_argument(arguments, "--time-limit");
+  if (work.limit && arguments.has("--scaling")) {
+    throw InputError("--time-limit", "together with --scaling", "accepted: one of them");
+  }
+  const std::string_view forks = work.limit ? "--time-limit" : "--jobs";
+  const bool asked = work.limit || jobs.value_or(1) > 1;
+  if (asked && arguments.poll && !arguments.strategies.empty()) {
+    throw InputError(forks, "with strategies of the caller's own, which run in its process",
+                     "accepted: --jobs 1 without --time-limit");
+  }
+  if (asked && !experiment::may_fork_workers()) {
+    throw InputError(forks, "worker processes cannot be forked from a process with several threads",
+                     "accepted: --jobs 1 without --time-limit, or another process");
+  }
+  if (jobs) {
+    work.jobs = *jobs;
+  } else if (!arguments.poll) {
+    work.jobs = experiment::useful_jobs(experiment);
+  }
 }
 
 }  // namespace
 
 Outcome run_compare(const experiment::Arguments& arguments) {
+  experiment::CompareWork work;  // its time begins
   experiment::Request request = experiment::make_request(arguments);
   if (request.given.contains("--columns")) report::check_columns(request.columns);
   fit_measured_steps(request);
@@ -62,50 +115,90 @@ Outcome run_compare(const experiment::Arguments& arguments) {
     counts = experiment::parse_scaling(request.scaling,
                                        devices_of(experiment.cluster, DeviceKind::gpu).size());
   }
-  std::vector<experiment::RunResult> results;
-  std::vector<report::StrategySection> sections;
-  std::vector<ExecDag> dags;
-  const auto run = [&](const experiment::Candidate& candidate, experiment::Progress& progress) {
-    if (candidate.error.empty()) {
-      progress.warn(experiment::warning_of_many_messages(experiment.network, experiment.cluster,
-                                                         candidate.planned.plan));
-      experiment::Run done =
-          experiment::run_plan(experiment, candidate.planned,
-                               report || request.hardware ? experiment::Operations::all
-                                                          : experiment::Operations::folded);
-      results.push_back(done.result);
-      results.back().trainers =
-          report::trainer_words(experiment.network, experiment.cluster, candidate.planned.plan);
-      results.back().strategy = candidate.strategy->name;
-      if (report) sections.push_back(report->section(experiment, done, candidate.planned.plan));
-      if (request.hardware) dags.push_back(std::move(done.dag));
-    } else {
-      results.push_back(experiment::refused(candidate));
-      if (request.hardware) dags.emplace_back();
-    }
-    progress.known(report::known_line(results.back()));
-    keep_for_interrupt(interrupted(experiment, results, chosen.size()));
+  read_work(arguments, experiment, work);
+  std::vector<std::optional<Row>> rows(chosen.size());
+  // Pages and hardware need all of a run, which stays in the process that simulated it.
+  const bool runs_here = report || request.hardware;
+  const auto warn = [&](const experiment::Candidate& candidate, experiment::Progress& progress) {
+    progress.warn(experiment::warning_of_many_messages(experiment.network, experiment.cluster,
+                                                       candidate.planned.plan));
   };
-  (void)experiment::plan_all(experiment, chosen, arguments.has("--quiet"), run);
+  const auto result_of = [&](const experiment::Candidate& candidate, experiment::Run run) {
+    run.result.trainers =
+        report::trainer_words(experiment.network, experiment.cluster, candidate.planned.plan);
+    run.result.strategy = candidate.strategy->name;
+    return run.result;
+  };
+  const auto run_there = [&](const experiment::Candidate& candidate,
+                             experiment::Progress& progress) {
+    warn(candidate, progress);
+    return result_of(candidate, experiment::run_plan(experiment, candidate.planned,
+                                                     experiment::Operations::folded));
+  };
+  const auto known = [&](std::size_t index, const experiment::Candidate& candidate,
+                         std::optional<experiment::RunResult> result,
+                         experiment::Progress& progress) {
+    Row& row = rows[index].emplace();
+    if (!candidate.error.empty()) {
+      row.result = experiment::refused(candidate);
+    } else if (result) {
+      row.result = *std::move(result);
+    } else if (!runs_here) {
+      row.result = run_there(candidate, progress);
+    } else {
+      warn(candidate, progress);
+      experiment::Run run = experiment::run_plan(experiment, candidate.planned);
+      row.result = result_of(candidate, run);
+      if (report) row.section = report->section(experiment, run, candidate.planned.plan);
+      if (request.hardware) row.dag = std::move(run.dag);
+    }
+    progress.known(report::known_line(row.result));
+    keep_for_interrupt(
+        interrupted(experiment, results_of(rows), missing_rows("interrupted", chosen, rows)));
+  };
+  if (work.jobs > 1 || work.limit) {
+    (void)experiment::plan_in_workers(experiment, chosen, work, arguments.has("--quiet"),
+                                      runs_here ? experiment::RowMaker{} : run_there, known);
+  } else {
+    std::size_t next = 0;
+    (void)experiment::plan_all(
+        experiment, chosen, arguments.has("--quiet"),
+        [&](const experiment::Candidate& candidate, experiment::Progress& progress) {
+          known(next++, candidate, {}, progress);
+        });
+  }
+  std::vector<experiment::RunResult> results = results_of(rows);
+  const report::Missing missing = missing_rows(
+      "stopped by --time-limit " + arguments.text("--time-limit").value_or(""), chosen, rows);
   std::optional<experiment::Scaling> scaling;
   if (!counts.empty())
     scaling = experiment::scale(experiment, chosen, counts, arguments.has("--quiet"));
-  experiment::check_algorithm_used(request, results);
-  std::optional<experiment::HardwareRows> rows;
-  if (request.hardware) rows = experiment::measure_rows(hardware, here, results, dags);
+  if (missing.strategies.empty()) experiment::check_algorithm_used(request, results);
+  std::optional<experiment::HardwareRows> measured;
+  if (request.hardware) {
+    std::vector<ExecDag> dags;
+    for (std::optional<Row>& row : rows) {
+      if (row) dags.push_back(std::move(row->dag));
+    }
+    measured = experiment::measure_rows(hardware, here, results, dags);
+  }
   experiment::complete_rows(experiment, results);
   const bool fits = std::any_of(results.begin(), results.end(),
                                 [](const experiment::RunResult& result) { return result.fits(); });
   const std::string best = best_of(results);
   report::Document document =
-      report::report_comparison(experiment, results, best, scaling ? &*scaling : nullptr);
-  if (rows) report::add_hardware(document, results, *rows);
+      report::report_comparison(experiment, results, best, scaling ? &*scaling : nullptr, missing);
+  if (measured) report::add_hardware(document, results, *measured);
   if (report) {
+    std::vector<report::StrategySection> sections;
+    for (std::optional<Row>& row : rows) {
+      if (row && row->section) sections.push_back(*std::move(row->section));
+    }
     report->write(experiment, document, results, std::move(sections),
                   scaling ? &*scaling : nullptr);
   }
   forget_for_interrupt();
-  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
+  if (measured && !measured->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -9,6 +9,7 @@
 
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
+#include "app/work_options.hpp"
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
@@ -24,8 +25,6 @@ namespace parsim::app {
 
 namespace {
 
-constexpr std::int64_t most_jobs = 1024;
-
 experiment::Shard shard_of(const experiment::Arguments& arguments) {
   if (const std::optional<std::string> text = arguments.text("--shard")) {
     return experiment::parse_shard(*text);
@@ -34,24 +33,6 @@ experiment::Shard shard_of(const experiment::Arguments& arguments) {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   });
-}
-
-/// Sweeps take hours: "50min" and "2h" besides the units of other times.
-std::optional<Seconds> time_of(const experiment::Arguments& arguments, std::string_view flag) {
-  const std::optional<std::string> text = arguments.text(flag);
-  if (!text) return std::nullopt;
-  constexpr std::pair<std::string_view, double> units[] = {{"min", 60}, {"h", 3600}};
-  for (const auto& [unit, seconds] : units) {
-    if (!text->ends_with(unit)) continue;
-    constexpr double least = 1e-9, most = 1e6;
-    const std::string_view number = std::string_view(*text).substr(0, text->size() - unit.size());
-    return Seconds{seconds * parse_real(number, flag, least, most)};
-  }
-  const Seconds time = parse_seconds(*text, std::string(flag));
-  if (time <= Seconds{0}) {
-    throw InputError(flag, fmt::format("'{}'", *text), "accepted: a positive time, as in 10s");
-  }
-  return time;
 }
 
 experiment::Sweep sweep_of(const experiment::Arguments& arguments) {
@@ -138,8 +119,8 @@ Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep&
   if (!folder) {
     throw InputError("-o", "missing", "accepted: a folder for the results, or --dry-run");
   }
-  experiment::WorkLimits limits{jobs, time_of(arguments, "--time-limit"),
-                                time_of(arguments, "--point-time-limit")};
+  experiment::WorkLimits limits{jobs, time_argument(arguments, "--time-limit"),
+                                time_argument(arguments, "--point-time-limit")};
   experiment::make_folder(*folder, "-o");
   const std::vector<bool> done = experiment::points_done(*folder, sweep);
   report::SweepProgress progress;
@@ -206,7 +187,7 @@ Outcome run_sweep(const experiment::Arguments& arguments) {
   }
   const experiment::Sweep sweep = sweep_of(arguments);
   const experiment::Shard shard = shard_of(arguments);
-  const auto jobs = static_cast<std::size_t>(arguments.number("--jobs", 1, most_jobs).value_or(1));
+  const std::size_t jobs = jobs_argument(arguments).value_or(1);
   return arguments.has("--dry-run") ? dry_run(sweep, shard, jobs)
                                     : compute(arguments, sweep, shard, jobs);
 }

@@ -12,11 +12,8 @@
 
 namespace parsim::experiment {
 
-namespace {
-
-/// How long a strategy plans and simulates, compared with `model`: MEASURED for resnet50 on
-/// mixed-p100-v100. Only the time that is said to be left depends on it.
 double weight_of(const strategies::Strategy& strategy) {
+  // MEASURED for resnet50 on mixed-p100-v100, of `model`'s.
   constexpr std::pair<std::string_view, double> measured[] = {
       {"model", 1},      {"hybrid", 10},     {"tensor", 8}, {"pipeline", 9},
       {"layer-wise", 2}, {"hypergraph", 11}, {"best", 24}};
@@ -25,8 +22,6 @@ double weight_of(const strategies::Strategy& strategy) {
   }
   return 0.5;
 }
-
-}  // namespace
 
 const strategies::Strategy& named_strategy(const Request& request, std::string_view name) {
   for (const strategies::Strategy& own : request.own_strategies) {
@@ -58,33 +53,42 @@ std::vector<Candidate> plan_all(const Experiment& experiment,
                                 const std::vector<const strategies::Strategy*>& strategies,
                                 bool quiet,
                                 const std::function<void(const Candidate&, Progress&)>& known) {
-  std::vector<Candidate> candidates;
-  std::exception_ptr first;
+  std::vector<std::optional<Candidate>> candidates;
   Planner planner(experiment);
   std::vector<double> weights;
   for (const strategies::Strategy* strategy : strategies) weights.push_back(weight_of(*strategy));
   Progress progress(std::move(weights), quiet, experiment.request.poll);
   for (const strategies::Strategy* strategy : strategies) {
     progress.next(strategy->name);
-    Candidate& candidate = candidates.emplace_back();
+    Candidate& candidate = candidates.emplace_back().emplace();
     candidate.strategy = strategy;
     try {
       candidate.planned = planner.plan(*strategy, &progress);
     } catch (const InputError& error) {
       if (strategy == &layout_strategy()) throw;  // the user's own plan
       candidate.error = error.what();
-      if (!first) first = std::current_exception();
+      candidate.refusal = std::current_exception();
     }
     if (known) known(candidate, progress);
   }
+  check_candidates(experiment, candidates);
+  std::vector<Candidate> all;
+  for (std::optional<Candidate>& candidate : candidates) all.push_back(*std::move(candidate));
+  return all;
+}
+
+void check_candidates(const Experiment& experiment,
+                      std::span<const std::optional<Candidate>> candidates) {
   std::vector<Plan> plans;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.error.empty()) plans.push_back(candidate.planned.plan);
+  std::exception_ptr first;
+  for (const std::optional<Candidate>& candidate : candidates) {
+    if (!candidate) continue;
+    if (candidate->error.empty()) plans.push_back(candidate->planned.plan);
+    if (!first) first = candidate->refusal;
   }
   if (plans.empty() && first) std::rethrow_exception(first);
   // A strategy without a plan may be the one that the options were for; its row says what it wants.
   if (!first) check_used(experiment.request, experiment.network, plans);
-  return candidates;
 }
 
 RunResult refused(const Candidate& candidate) {

@@ -1,7 +1,10 @@
 // Several strategies on one experiment: what 'compare' shows and each point of a sweep holds.
 #pragma once
 
+#include <exception>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +26,17 @@ namespace parsim::experiment {
 struct Candidate {
   const strategies::Strategy* strategy = nullptr;
   Planned planned;
-  std::string error;  ///< empty if there is a plan
+  std::string error;           ///< empty if there is a plan
+  std::exception_ptr refusal;  ///< what `error` says
 };
+
+/// How long a strategy plans and simulates, compared with others. Only the time that is said to be
+/// left depends on it.
+[[nodiscard]] double weight_of(const strategies::Strategy& strategy);
+/// Throws the first refusal if no candidate has a plan, and InputError for an option that made no
+/// difference to any plan.
+void check_candidates(const Experiment& experiment,
+                      std::span<const std::optional<Candidate>> candidates);
 
 /// Asks every strategy. One that has no plan for this input must not hide what the others can do:
 /// its refusal becomes a row. If none has one, throws the first refusal. Throws InputError, too,

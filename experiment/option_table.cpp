@@ -304,13 +304,13 @@ constexpr Option table[] = {
      "with --published: skip rows that take more than about a second",
      "quick", member<&Request::validation, &ValidationOptions::quick>},
 
-    {"--jobs", "N", sweep, "sweep", "work in N processes (default: 1)"},
+    {"--jobs", "N", work, "compare sweep", "work in N processes (default: all cores; of a sweep, and in Python, 1)"},
+    {"--time-limit", "TIME", work, "compare sweep",
+     "stop then, with what is known; of a sweep, begin no point later: the next call goes on"},
     {"--shard", "I/N", sweep, "sweep",
      "compute only every N-th point from the I-th on (default: as the variables of Slurm, Open MPI "
      "or PMI say, else all)"},
     {"--dry-run", "", sweep, "sweep", "list the points and estimate the time"},
-    {"--time-limit", "TIME", sweep, "sweep",
-     "begin no point later than that; the next call goes on where this one stopped"},
     {"--point-time-limit", "TIME", sweep, "sweep",
      "give a point up after that; the next call tries it again"},
     {"--merge", "", sweep, "sweep", "make one table of results files, or of folders with some"},

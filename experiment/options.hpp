@@ -36,14 +36,26 @@ enum class OptionGroup : std::uint8_t {
   hardware,
   collective,
   validation,
+  work,
   sweep,
   purchase,
   output,
   paper,
 };
-constexpr std::array<std::string_view, 12> spellings(OptionGroup) {
-  return {"Question",   "Plan",       "Memory", "Model",    "Variation", "Hardware",
-          "Collective", "Validation", "Sweep",  "Purchase", "Output",    "Reproduction of papers"};
+constexpr std::array<std::string_view, 13> spellings(OptionGroup) {
+  return {"Question",
+          "Plan",
+          "Memory",
+          "Model",
+          "Variation",
+          "Hardware",
+          "Collective",
+          "Validation",
+          "Work",
+          "Sweep",
+          "Purchase",
+          "Output",
+          "Reproduction of papers"};
 }
 
 /// The member of a Request that an option sets. All null: of files that are written and of how a

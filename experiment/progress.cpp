@@ -15,6 +15,7 @@ namespace parsim::experiment {
 
 namespace {
 constexpr std::string_view erase_line = "\r\x1b[K";
+constexpr std::size_t line_width = 79;  // a line that wraps would count as two
 
 /// Flushed, or a simulation's child would print it again. A terminal that went away is no failure.
 void show(std::string_view text) { static_cast<void>(write_text(stderr, text)); }
@@ -63,10 +64,23 @@ void Progress::next(std::string_view name) {
   printed_ = true;
 }
 
+void Progress::at_once(const std::vector<bool>& ended, std::string_view names) {
+  if (!enabled_) return;
+  double before = 0, after = 0;
+  for (std::size_t i = 0; i < weights_.size(); ++i) (ended[i] ? before : after) += weights_[i];
+  const Seconds elapsed = std::chrono::steady_clock::now() - start_;
+  std::string text =
+      fmt::format("{} of {} done", std::count(ended.begin(), ended.end(), true), weights_.size());
+  if (elapsed >= Seconds{1.0} && before > 0) {
+    text += fmt::format(", about {} left", to_text(elapsed * (after / before)));
+  }
+  show(fmt::format("{}{}", erase_line, fmt::format("{}: {}", text, names).substr(0, line_width)));
+  printed_ = true;
+}
+
 void Progress::known(std::string_view line) {
   if (!enabled_) return;
-  constexpr std::size_t columns = 79;  // a line that wraps would count as two
-  show(fmt::format("{}{}\n", erase_line, line.substr(0, columns)));
+  show(fmt::format("{}{}\n", erase_line, line.substr(0, line_width)));
   ++lines_;
   printed_ = true;
 }

@@ -27,6 +27,8 @@ class Progress {
   void next(std::string_view name);
   /// Says how much of the step that has begun is done, 0 to 1; not oftener than one can read.
   void within(double share);
+  /// Says which steps have ended, of the total, and which are under way, where several are at once.
+  void at_once(const std::vector<bool>& ended, std::string_view names);
   /// Shows something that is known already above the line. It goes when the progress does, if the
   /// answer comes on the same terminal.
   void known(std::string_view line);

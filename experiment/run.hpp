@@ -120,6 +120,8 @@ class Planner {
   explicit Planner(const Experiment& experiment);
   /// Throws InputError if the strategy has no plan for the input.
   [[nodiscard]] Planned plan(const strategies::Strategy& strategy, Progress* progress = nullptr);
+  /// A plan of a strategy that was asked elsewhere.
+  void remember(const Plan& plan) { known_.push_back(plan); }
   /// All plans that strategies of the table have made.
   [[nodiscard]] const std::vector<Plan>& known() const { return known_; }
 

@@ -120,11 +120,17 @@ std::string known_line(R result) {
 
 Document report_comparison(const experiment::Experiment& experiment,
                            const std::vector<experiment::RunResult>& results,
-                           const std::string& best, const experiment::Scaling* scaling) {
+                           const std::string& best, const experiment::Scaling* scaling,
+                           const Missing& missing) {
   Document document;
   Table table = result_table(results, experiment.request.wide, experiment.request.objective);
   const std::string advice = advice_for(experiment, results);
   document.answer = answer_lines(results, table, advice, experiment.request.objective);
+  if (!missing.strategies.empty()) {
+    document.answer.push_back(
+        fmt::format("{} after {} of {} strategies; missing: {}", missing.reason, results.size(),
+                    results.size() + missing.strategies.size(), join(missing.strategies)));
+  }
   document.head = {question_line(experiment)};
   mark_rows(table, results);
   add_question(table, experiment);
@@ -157,7 +163,7 @@ Document report_comparison(const experiment::Experiment& experiment,
         "why a plan takes what it takes, and how far that may be off: parsim explain --strategy "
         "NAME");
   document.warnings = warnings_of(experiment, results);
-  document.json = comparison_json(experiment, results, best, scaling, advice);
+  document.json = comparison_json(experiment, results, best, scaling, advice, missing);
   return document;
 }
 

@@ -22,8 +22,9 @@ std::string text_of(const Json& json) {
 
 constexpr Rule advice_meaning{"options that would fit in memory, if nothing fits"};
 
-/// The command without options that write files: running it again overwrites nothing.
-std::vector<std::string> without_files(const std::vector<std::string>& command) {
+/// The command without options that write files, so that running it again overwrites nothing, and
+/// without --jobs, which changes no byte.
+std::vector<std::string> repeatable(const std::vector<std::string>& command) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < command.size(); ++i) {
     const std::string flag = command[i].substr(0, command[i].find('='));
@@ -31,8 +32,9 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
                                     [&](const experiment::Option& option) {
                                       return option.flag == flag && option.writes_file();
                                     });
-    if (writes && flag == command[i]) ++i;  // its value is the next word
-    if (!writes && flag != "--no-timeline") kept.push_back(command[i]);
+    const bool left_out = writes || flag == "--jobs";
+    if (left_out && flag == command[i]) ++i;  // its value is the next word
+    if (!left_out && flag != "--no-timeline") kept.push_back(command[i]);
   }
   return kept;
 }
@@ -40,7 +42,7 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
 /// What the row of each option of the verb records, and what was found out for it; `experiment` may
 /// be null.
 Json inputs(const experiment::Request& request, const experiment::Experiment* experiment) {
-  Json json = {{"command", without_files(request.command)}, {"verb", request.verb}};
+  Json json = {{"command", repeatable(request.command)}, {"verb", request.verb}};
   if (!request.collective.kind.empty()) json["kind"] = request.collective.kind;
   if (!request.trace.empty()) json["trace"] = request.trace;
   const bool planned = experiment != nullptr && experiment->plan;
@@ -98,12 +100,22 @@ void fields(auto& visit, json::Of<ComparedRow> auto& row) {
   visit.together(std::optional<MeasuredRow>{});
 }
 
+struct MissingRows {
+  std::string reason{};
+  std::vector<std::string> strategies{};
+};
+void fields(auto& visit, json::Of<MissingRows> auto& missing) {
+  visit("reason", missing.reason);
+  visit("strategies", missing.strategies);
+}
+
 struct ComparisonRows {
   std::vector<ComparedRow> results{};
   std::optional<std::string> best{};
   std::string advice{};
   std::vector<ScalingRow> scaling{};
   std::optional<HardwareRow> hardware{};
+  std::optional<MissingRows> missing{};
 };
 void fields(auto& visit, json::Of<ComparisonRows> auto& rows) {
   visit("results", rows.results);
@@ -111,6 +123,8 @@ void fields(auto& visit, json::Of<ComparisonRows> auto& rows) {
   visit.optional("advice", rows.advice, advice_meaning);
   visit.optional("scaling", rows.scaling);
   visit.optional("hardware", rows.hardware);
+  visit.optional("missing", rows.missing,
+                 "strategies without a row, and why: interrupted, or the time limit");
 }
 
 struct LaunchRow {
@@ -199,7 +213,7 @@ std::string simulation_json(const experiment::Experiment& experiment,
 std::string comparison_json(const experiment::Experiment& experiment,
                             const std::vector<experiment::RunResult>& results,
                             const std::string& best, const experiment::Scaling* scaling,
-                            const std::string& advice) {
+                            const std::string& advice, const Missing& missing) {
   const InputsText shared{inputs_json(experiment)};
   ComparisonRows rows;
   if (!best.empty()) rows.best = best;
@@ -210,6 +224,7 @@ std::string comparison_json(const experiment::Experiment& experiment,
   for (const experiment::RunResult& result : results) {
     rows.results.push_back({run_row(experiment, result, shared)});
   }
+  if (!missing.strategies.empty()) rows.missing = {missing.reason, missing.strategies};
   return result_text(rows);
 }
 

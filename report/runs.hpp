@@ -20,12 +20,18 @@ namespace parsim::report {
 /// One strategy in detail: its row, then the devices.
 [[nodiscard]] Document report_simulation(const experiment::Experiment& experiment,
                                          const experiment::RunResult& result);
+/// Why a comparison lacks rows: "interrupted", "stopped by --time-limit 10 s"; and whose.
+struct Missing {
+  std::string reason;
+  std::vector<std::string> strategies{};  ///< none: the comparison is complete
+};
 /// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "";
 /// `scaling`: null without --scaling.
 [[nodiscard]] Document report_comparison(const experiment::Experiment& experiment,
                                          const std::vector<experiment::RunResult>& results,
                                          const std::string& best,
-                                         const experiment::Scaling* scaling);
+                                         const experiment::Scaling* scaling,
+                                         const Missing& missing = {});
 
 /// One line about a row that is known while others are not.
 [[nodiscard]] std::string known_line(const experiment::RunResult& result);
@@ -53,7 +59,7 @@ namespace parsim::report {
                                           const std::vector<experiment::RunResult>& results,
                                           const std::string& best,
                                           const experiment::Scaling* scaling,
-                                          const std::string& advice);
+                                          const std::string& advice, const Missing& missing);
 /// The inputs of verbs that load no Experiment.
 [[nodiscard]] InputsText inputs_of(const experiment::Request& request);
 /// All inputs of a result, as JSON.

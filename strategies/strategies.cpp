@@ -30,11 +30,15 @@ const std::vector<Strategy>& all() {
       {"hypergraph",
        "blocks of filters and samples placed by a hypergraph partitioner: little communication, "
        "balanced work (reconstructed)",
-       plan_hypergraph},
+       plan_hypergraph,
+       {},
+       true},
       {"best",
        "the fastest of all the others and of a search over degrees and memory options, improved by "
        "local search",
-       plan_best},
+       plan_best,
+       {},
+       true},
   };
   return table;
 }

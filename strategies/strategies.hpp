@@ -23,8 +23,7 @@ enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, zero_bubble };
 constexpr std::array<std::string_view, 3> spellings(PipelineSchedule) {
   return {"gpipe", "1f1b", "zero-bubble"};
 }
-/// Whether a stage computes on while what it sends is under way, or waits until it has arrived
-/// (Schedule::blocking_sends).
+/// Whether a stage computes on while what it sends is under way (Schedule::blocking_sends).
 enum class PipelineSends : std::uint8_t { overlapped, blocking };
 constexpr std::array<std::string_view, 2> spellings(PipelineSends) {
   return {"overlapped", "blocking"};
@@ -165,6 +164,7 @@ struct Strategy {
   Plan (*plan)(const StrategyInput&) = nullptr;
   /// Instead of `plan`, of a strategy that is not in the table but the caller's own.
   std::function<Plan(const StrategyInput&)> callback{};
+  bool starts_from_others = false;  ///< StrategyInput::known saves it work, or changes its plan
 };
 
 [[nodiscard]] const std::vector<Strategy>& all();

@@ -1,0 +1,189 @@
+#include "experiment/candidate_workers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "experiment/packed_result.hpp"
+#include "experiment/progress.hpp"
+#include "experiment/workers.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+/// What a worker hands back.
+enum class Sent : std::uint8_t { planned, no_plan, input_error, simulation_error, refused, bug };
+
+template <class... Parts>
+std::string sent(Sent kind, const Parts&... parts) {
+  Packer packer;
+  packer.put(kind);
+  (packer.put(parts), ...);
+  return std::move(packer).text();
+}
+
+std::string sent_input_error(Sent kind, const InputError& error) {
+  return sent(kind, error.where, error.found, error.accepted);
+}
+
+/// Runs in a worker.
+std::string plan_and_run(Planner& planner, const strategies::Strategy& strategy, Progress& progress,
+                         const RowMaker& row) {
+  try {
+    Candidate candidate;
+    candidate.strategy = &strategy;
+    try {
+      candidate.planned = planner.plan(strategy);
+    } catch (const InputError& error) {
+      return sent_input_error(Sent::no_plan, error);
+    }
+    const Planned& planned = candidate.planned;
+    std::optional<RunResult> result;
+    if (row) result = row(candidate, progress);
+    return sent(Sent::planned, to_json(planned.plan), planned.search_time, planned.simulation_time,
+                result);
+  } catch (const InputError& error) {
+    return sent_input_error(Sent::input_error, error);
+  } catch (const RefusedByMachine& error) {
+    return sent(Sent::refused, std::string(error.what()));
+  } catch (const SimulationError& error) {
+    return sent(Sent::simulation_error, std::string(error.what()));
+  } catch (const std::bad_alloc&) {
+    return sent(Sent::refused, std::string("out of memory"));
+  } catch (const std::exception& error) {
+    return sent(Sent::bug, std::string(error.what()));
+  }
+}
+
+void refuse(Candidate& candidate, std::exception_ptr refusal, std::string error) {
+  candidate.refusal = std::move(refusal);
+  candidate.error = std::move(error);
+}
+
+/// What became of a task; throws what concerns all rows.
+std::optional<RunResult> receive(const TaskEnd& end, Candidate& candidate) {
+  if (!end.failure.empty()) {
+    const RefusedByMachine died("not finished: " + end.failure);
+    refuse(candidate, std::make_exception_ptr(died), died.what());
+    return std::nullopt;
+  }
+  Unpacker unpacker(end.text);
+  const Sent kind = unpacker.get<Sent>();
+  if (kind == Sent::planned) {
+    candidate.planned.plan = plan_from_json(unpacker.get<std::string>(),
+                                            fmt::format("strategy {}", candidate.strategy->name));
+    unpacker.get(candidate.planned.search_time);
+    unpacker.get(candidate.planned.simulation_time);
+    return unpacker.get<std::optional<RunResult>>();
+  }
+  const auto text = unpacker.get<std::string>();
+  if (kind == Sent::no_plan || kind == Sent::input_error) {
+    const auto found = unpacker.get<std::string>();
+    const InputError error(text, found, unpacker.get<std::string>());
+    // The user's own plan, or what is wrong with all rows.
+    if (kind == Sent::input_error || candidate.strategy == &layout_strategy()) throw error;
+    refuse(candidate, std::make_exception_ptr(error), error.what());
+  } else if (kind == Sent::refused) {
+    refuse(candidate, std::make_exception_ptr(RefusedByMachine(text)), text);
+  } else if (kind == Sent::simulation_error) {
+    throw SimulationError(text);
+  } else {
+    throw BrokenInvariant(text);
+  }
+  return std::nullopt;
+}
+
+/// Strategies that may run at once, and after these the next ones: those that start from the plans
+/// of others come alone.
+std::vector<std::vector<std::size_t>> rounds_of(
+    const std::vector<const strategies::Strategy*>& strategies) {
+  std::vector<std::vector<std::size_t>> rounds{{}};
+  for (std::size_t s = 0; s < strategies.size(); ++s) {
+    const strategies::Strategy& strategy = *strategies[s];
+    if (!strategy.starts_from_others) {
+      rounds.front().push_back(s);
+    } else {
+      rounds.push_back({s});
+    }
+  }
+  return rounds;
+}
+
+}  // namespace
+
+std::size_t useful_jobs(const Experiment& experiment) {
+  constexpr std::size_t least = 400;  // layers x devices: searches of a tenth of a second
+  const std::size_t size = experiment.network.layers.size() * experiment.cluster.devices.size();
+  return size < least || !may_fork_workers() ? 1 : usable_processors();
+}
+
+std::vector<std::optional<Candidate>> plan_in_workers(
+    const Experiment& experiment, const std::vector<const strategies::Strategy*>& strategies,
+    const CompareWork& work, bool quiet, const RowMaker& row,
+    const std::function<void(std::size_t, const Candidate&, std::optional<RunResult>, Progress&)>&
+        known) {
+  Planner planner(experiment);  // workers have copies, which learn in their own way
+  std::vector<double> weights;
+  for (const strategies::Strategy* strategy : strategies) {
+    weights.push_back(weight_of(*strategy));
+  }
+  Progress progress(weights, quiet, experiment.request.poll);
+  std::vector<std::optional<Candidate>> candidates(strategies.size());
+  std::vector<std::size_t> under_way;
+  std::vector<bool> ended(strategies.size(), false);
+  const auto show = [&] {
+    std::vector<std::string> names;
+    for (const std::size_t s : under_way) names.push_back(strategies[s]->name);
+    progress.at_once(ended, join(names));
+  };
+  for (const std::vector<std::size_t>& round : rounds_of(strategies)) {
+    WorkLimits limits;
+    limits.processes = work.jobs;
+    limits.stops = true;
+    limits.poll = experiment.request.poll;
+    if (work.limit) limits.all = *work.limit - (std::chrono::steady_clock::now() - work.start);
+    (void)run_in_workers(
+        round, limits,
+        [&](std::size_t s) { return plan_and_run(planner, *strategies[s], progress, row); },
+        [&](const TaskEnd& end) {
+          std::erase(under_way, end.task);
+          ended[end.task] = true;
+          Candidate candidate;
+          candidate.strategy = strategies[end.task];
+          std::optional<RunResult> result = receive(end, candidate);
+          known(end.task, candidate, std::move(result), progress);
+          candidates[end.task] = std::move(candidate);
+          show();
+        },
+        [&](std::size_t task) {
+          under_way.push_back(task);
+          show();
+        });
+    for (const std::size_t s : round) {
+      if (candidates[s] && candidates[s]->error.empty()) {
+        planner.remember(candidates[s]->planned.plan);
+      }
+    }
+  }
+  const auto has_plan = [](const std::optional<Candidate>& one) {
+    return one && one->error.empty();
+  };
+  const bool all = std::all_of(candidates.begin(), candidates.end(),
+                               [](const std::optional<Candidate>& one) { return one.has_value(); });
+  if (!all && std::none_of(candidates.begin(), candidates.end(), has_plan)) {
+    throw SimulationError(
+        fmt::format("no strategy has a plan within --time-limit {}", to_text(*work.limit)));
+  }
+  if (all) check_candidates(experiment, candidates);
+  return candidates;
+}
+
+}  // namespace parsim::experiment
