@@ -14,15 +14,19 @@ namespace parsim {
 ///     in       tokens × channels; probabilities: tokens × experts
 ///     out      experts × slots × channels
 ///
-/// A token takes the first free slot of its expert, in the order of the tokens of its sample; if
-/// none is free, this expert drops it (GShard, Lepikhin et al. 2020, section 2.2, with a sample as
-/// the group). Slots without a token are zero. Without a capacity, trainers make as many slots as
-/// tokens come; a router in balance sends tokens · top_k / experts, which is what a network of a
-/// dropless trainer has here (networks::expert_slots).
+/// A sample's tokens are in `groups` of neighbours, and each has as many of an expert's slots. A
+/// token takes the first free slot that its group has of its expert, in the order of the tokens; if
+/// none is free, this expert drops it (GShard, Lepikhin et al. 2020, section 2.2). Slots without a
+/// token are zero. Without a capacity, trainers make as many slots as tokens come; a router in
+/// balance sends tokens · top_k / experts, which is what a network of a dropless trainer has here
+/// (networks::expert_slots).
 ///
-/// Cut along sample, expert, token (slots) and channel: a part reads all tokens of its samples.
+/// groups   divides tokens and slots
+///
+/// Cut along sample, expert, token (slots) and channel: a part reads the tokens of the groups that
+/// it has slots of.
 struct ExpertDispatch {
-  std::int64_t top_k = 1, slots = 1;
+  std::int64_t top_k = 1, slots = 1, groups = 1;
   friend bool operator==(const ExpertDispatch&, const ExpertDispatch&) = default;
 };
 
@@ -50,10 +54,13 @@ struct ExpertDense {
 ///     in       experts × slots × channels; probabilities: tokens × experts
 ///     out      tokens × channels
 ///
-/// Cut along sample, token and channel: a part reads all slots.
+/// groups   as in ExpertDispatch
+///
+/// Cut along sample, token and channel: a part reads the slots of its tokens' groups.
 struct ExpertCombine {
   std::int64_t top_k = 1;
   bool normalized = false;
+  std::int64_t groups = 1;
   friend bool operator==(const ExpertCombine&, const ExpertCombine&) = default;
 };
 

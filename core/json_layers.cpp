@@ -100,6 +100,7 @@ void fields(auto& visit, Of<Learned> auto& learned) { visit("out", learned.out);
 void fields(auto& visit, Of<ExpertDispatch> auto& dispatch) {
   visit("top_k", dispatch.top_k, positive);
   visit("slots", dispatch.slots, positive);
+  visit.optional_or("groups", dispatch.groups, std::int64_t{1}, positive);
 }
 
 void fields(auto& visit, Of<ExpertDense> auto& dense) {
@@ -111,6 +112,7 @@ void fields(auto& visit, Of<ExpertDense> auto& dense) {
 void fields(auto& visit, Of<ExpertCombine> auto& combine) {
   visit("top_k", combine.top_k, positive);
   visit("normalized", combine.normalized);
+  visit.optional_or("groups", combine.groups, std::int64_t{1}, positive);
 }
 
 void fields(auto& visit, Of<HeadConcat> auto& concat) { visit("heads", concat.heads, positive); }

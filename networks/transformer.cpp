@@ -1,6 +1,7 @@
 #include "networks/transformer.hpp"
 
 #include <cmath>
+#include <numeric>
 
 namespace parsim::networks::zoo {
 
@@ -168,9 +169,10 @@ LayerId mixture_of_experts(Network& network, const std::string& name, LayerId fr
   router = experts.sigmoid
                ? add_layer(network, name + ".probabilities", Activation{"sigmoid"}, {router})
                : add_layer(network, name + ".probabilities", Softmax{1}, {router});
-  const LayerId sent =
-      add_layer(network, name + ".dispatch",
-                ExpertDispatch{experts.top_k, expert_slots(experts, tokens)}, {from, router});
+  const std::int64_t slots = expert_slots(experts, tokens);
+  const std::int64_t groups = std::gcd(tokens, slots);
+  const LayerId sent = add_layer(network, name + ".dispatch",
+                                 ExpertDispatch{experts.top_k, slots, groups}, {from, router});
   const LayerId up = dense(".experts.up", experts.ffn_hidden, sent);
   LayerId inner = up;
   if (design.gated) {
@@ -182,8 +184,9 @@ LayerId mixture_of_experts(Network& network, const std::string& name, LayerId fr
     inner = add_layer(network, name + ".experts.act", Activation{design.activation}, {up});
   }
   const LayerId down = dense(".experts.down", hidden, inner);
-  const LayerId mixed = add_layer(network, name + ".combine",
-                                  ExpertCombine{experts.top_k, experts.normalized}, {down, router});
+  const LayerId mixed =
+      add_layer(network, name + ".combine",
+                ExpertCombine{experts.top_k, experts.normalized, groups}, {down, router});
   if (experts.shared_ffn_hidden == 0) return mixed;
   design.ffn_hidden = experts.shared_ffn_hidden;
   LayerId shared = feed_forward(network, name + ".shared", from, design);

@@ -66,7 +66,9 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
                        const SelfAttention& design);
 LayerId feed_forward(Network& network, const std::string& name, LayerId from,
                      const FeedForward& design);
-/// `design` says how an expert is made; its size is that of `experts`.
+/// `design` says how an expert is made; its size is that of `experts`. Devices that share the
+/// tokens route their own alone, as trainers do, so the groups of ExpertDispatch are as small as
+/// can be.
 LayerId mixture_of_experts(Network& network, const std::string& name, LayerId from,
                            const Experts& experts, FeedForward design);
 /// `from` unless the rate is positive.

@@ -16,6 +16,21 @@ bool is_expert_tensor(const Shape& shape) {
 
 Interval all(const Axis& axis) { return {0, axis.extent}; }
 
+/// What the groups that an interval of an axis touches have of another one; both axes have the
+/// groups one after another.
+Interval of_groups(Interval part, const Axis& axis, std::int64_t groups, const Axis& other) {
+  const std::int64_t size = axis.extent / groups, others = other.extent / groups;
+  return {part.begin / size * others, (part.end + size - 1) / size * others};
+}
+
+void expect_groups(std::int64_t groups, std::int64_t tokens, std::int64_t slots,
+                   std::string_view where) {
+  if (groups > 0 && tokens % groups == 0 && slots % groups == 0) return;
+  throw InputError(where,
+                   fmt::format("{} groups of {} tokens with {} slots", groups, tokens, slots),
+                   "groups that divide both");
+}
+
 /// The share of an expert of the average number of tokens.
 double busyness(const ExpertDense& kind, std::int64_t experts, bool first) {
   if (experts == 1) return 1;
@@ -37,13 +52,14 @@ Shape output_shape(const ExpertDispatch& kind, Shapes in, std::string_view where
                      "inputs are tokens × channels and tokens × experts; a token goes to 1 expert "
                      "up to all");
   }
+  expect_groups(kind.groups, in[0].axes[0].extent, kind.slots, where);
   return {{{Dim::expert, in[1].axes[1].extent}, {Dim::token, kind.slots}, in[0].axes[1]}};
 }
 
-Region input_region(const ExpertDispatch&, Shapes in, const Shape&, std::size_t input,
+Region input_region(const ExpertDispatch& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part) {
-  const Interval tokens = all(in[input].axes[0]);
   if (part.out.empty()) return {part.out[0], {}, {}};
+  const Interval tokens = of_groups(part.out[2], out.axes[1], kind.groups, in[0].axes[0]);
   return {part.out[0], tokens, input == 0 ? part.out[3] : all(in[1].axes[1])};
 }
 
@@ -113,19 +129,22 @@ Shape output_shape(const ExpertCombine& kind, Shapes in, std::string_view where)
                      "inputs are experts × slots × channels and tokens × experts; a token goes to "
                      "1 expert up to all");
   }
+  expect_groups(kind.groups, in[1].axes[0].extent, in[0].axes[1].extent, where);
   return {{in[1].axes[0], in[0].axes[2]}};
 }
 
-Region input_region(const ExpertCombine&, Shapes in, const Shape&, std::size_t input,
+Region input_region(const ExpertCombine& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part) {
   const Shape& shape = in[input];
   if (input == 0) {
     if (part.out.empty()) return {part.out[0], {}, {}, {}};
-    return {part.out[0], all(shape.axes[0]), all(shape.axes[1]), part.out[2]};
+    return {part.out[0], all(shape.axes[0]),
+            of_groups(part.out[1], out.axes[0], kind.groups, shape.axes[1]), part.out[2]};
   }
-  // Which slots are taken follows from the tokens before.
+  // Which slots are taken follows from the tokens before, of the same group.
   if (part.out.empty()) return {part.out[0], {}, {}};
-  return {part.out[0], {0, part.out[1].end}, all(shape.axes[1])};
+  const std::int64_t size = shape.axes[0].extent / kind.groups;
+  return {part.out[0], {part.out[1].begin / size * size, part.out[1].end}, all(shape.axes[1])};
 }
 
 }  // namespace parsim::layers

@@ -56,10 +56,10 @@ Network every_kind() {
   const LayerId fc = add("fc", Dense{3, true}, {soft});
   add_layer(network, "tied", Dense{3, false}, {soft}, {network[fc].parameters[0]});
   add("loss", Loss{}, {fc});
-  const LayerId sent = add("dispatch", ExpertDispatch{2, 3}, {query, key});
+  const LayerId sent = add("dispatch", ExpertDispatch{2, 3, 3}, {query, key});
   const LayerId experts = add("experts", ExpertDense{6, true, 1.25}, {sent});
   add("joined heads", HeadConcat{4}, {query, key});
-  add("combine", ExpertCombine{2, true}, {experts, key});
+  add("combine", ExpertCombine{2, true, 3}, {experts, key});
   return network;
 }
 

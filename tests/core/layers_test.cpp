@@ -38,7 +38,10 @@ struct Sample {
 /// Every kind that may be cut, with sizes that do not divide evenly.
 std::vector<Sample> samples() {
   const Shape image = image_shape(6, 11, 9), tokens{{{Dim::token, 7}, {Dim::channel, 6}}},
-              slots{{{Dim::expert, 5}, {Dim::token, 3}, {Dim::channel, 6}}};
+              slots{{{Dim::expert, 5}, {Dim::token, 3}, {Dim::channel, 6}}},
+              nine{{{Dim::token, 9}, {Dim::channel, 6}}},
+              grouped{{{Dim::expert, 5}, {Dim::token, 6}, {Dim::channel, 6}}},
+              routes{{{Dim::token, 9}, {Dim::channel, 5}}};
   return {
       {Conv{8, square(3, 2, 1), 1, true}, {image}},
       {Conv{6, square(3, 1, 1), 3, false}, {image}},
@@ -82,6 +85,8 @@ std::vector<Sample> samples() {
       {Loss{}, {vector_shape(10)}},
       {ExpertDispatch{2, 3}, {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 5}}}}},
       {ExpertDense{10, true}, {slots}},
+      {ExpertDispatch{2, 6, 3}, {nine, routes}},
+      {ExpertCombine{2, true, 3}, {grouped, routes}},
       {ExpertCombine{2, true}, {slots, Shape{{{Dim::token, 7}, {Dim::channel, 5}}}}},
   };
 }

@@ -1,5 +1,6 @@
 // Mixtures of experts from their definition: which slot a token has follows from the probabilities
 // of the tokens before it.
+#include <algorithm>
 #include <vector>
 
 #include "tests/support/numeric_kinds.hpp"
@@ -13,13 +14,20 @@ struct Routed {
   std::int64_t sample = 0, token = 0, expert = 0, slot = 0;
 };
 
-/// All tokens up to `tokens` with the slots that they get, by sample, then token, then expert.
-std::vector<Routed> routed(const Block& probabilities, Interval samples, std::int64_t tokens,
-                           std::int64_t experts, std::int64_t top_k, std::int64_t slots) {
+/// A group of tokens and the slots that it has of each expert.
+struct Group {
+  std::int64_t tokens = 0, slots = 0;
+};
+
+/// These tokens with the slots that they get, by sample, then token, then expert. They begin with a
+/// group.
+std::vector<Routed> routed(const Block& probabilities, Interval samples, Interval tokens,
+                           std::int64_t experts, std::int64_t top_k, const Group& group) {
   std::vector<Routed> all;
   for (std::int64_t s = samples.begin; s < samples.end; ++s) {
     std::vector<std::int64_t> taken(static_cast<std::size_t>(experts));
-    for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t t = tokens.begin; t < tokens.end; ++t) {
+      if (t % group.tokens == 0) std::fill(taken.begin(), taken.end(), 0);
       for (std::int64_t e = 0; e < experts; ++e) {
         std::int64_t better = 0;
         for (std::int64_t other = 0; other < experts; ++other) {
@@ -28,7 +36,7 @@ std::vector<Routed> routed(const Block& probabilities, Interval samples, std::in
         }
         if (better >= top_k) continue;
         const std::int64_t slot = taken[static_cast<std::size_t>(e)]++;
-        if (slot < slots) all.push_back({s, t, e, slot});
+        if (slot < group.slots) all.push_back({s, t, e, t / group.tokens * group.slots + slot});
       }
     }
   }
@@ -43,8 +51,9 @@ void for_each_copy(const PartInput& input, const ExpertDispatch& dispatch, Visit
   const Region& out = input.part.out;
   if (out.empty()) return;
   const Shape& shape = input.inputs[1];
-  for (const Routed& r : routed(input.activations[1], out[0], shape.axes[0].extent,
-                                shape.axes[1].extent, dispatch.top_k, dispatch.slots)) {
+  const Group group{shape.axes[0].extent / dispatch.groups, dispatch.slots / dispatch.groups};
+  for (const Routed& r : routed(input.activations[1], out[0], input.activations[1].box()[1],
+                                shape.axes[1].extent, dispatch.top_k, group)) {
     if (!within(out[1], r.expert) || !within(out[2], r.slot)) continue;
     for (std::int64_t c = out[3].begin; c < out[3].end; ++c) {
       visit(Index{r.sample, r.expert, r.slot, c}, Index{r.sample, r.token, c});
@@ -68,18 +77,21 @@ void for_each_sum(const PartInput& input, const ExpertCombine& combine, Visit&& 
   const Region& out = input.part.out;
   if (out.empty()) return;
   const std::int64_t experts = input.inputs[0].axes[0].extent;
-  const std::int64_t slots = input.inputs[0].axes[1].extent;
+  const std::int64_t tokens = input.inputs[1].axes[0].extent / combine.groups;
+  const std::int64_t slots = input.inputs[0].axes[1].extent / combine.groups;
   const Block& probabilities = input.activations[1];
+  const Interval read = probabilities.box()[1];
   const std::vector<Routed> chosen =
-      routed(probabilities, out[0], out[1].end, experts, combine.top_k, out[1].end);
+      routed(probabilities, out[0], read, experts, combine.top_k, {tokens, experts * tokens});
   for (const Routed& r : chosen) {
-    if (!within(out[1], r.token) || r.slot >= slots) continue;
+    const std::int64_t slot = r.slot % (experts * tokens);
+    if (!within(out[1], r.token) || slot >= slots) continue;
     std::vector<std::int64_t> divisor;
     for (const Routed& other : chosen) {
       const bool same = other.sample == r.sample && other.token == r.token;
       if (combine.normalized && same) divisor.push_back(other.expert);
     }
-    visit(r, divisor);
+    visit({r.sample, r.token, r.expert, r.token / tokens * slots + slot}, divisor);
   }
 }
 

@@ -239,7 +239,7 @@ Network latent_attention() {
 }
 
 /// A mixture of experts, gated, with a shared expert; `slots` of an expert for a sample.
-Network experts(const char* name, std::int64_t slots, bool normalized) {
+Network experts(const char* name, std::int64_t slots, bool normalized, std::int64_t groups = 1) {
   constexpr std::int64_t tokens = 4, width = 4, inner = 5, count = 4, top_k = 2;
   Network net{name, {}, {}, {}};
   LayerId x = add_input(net, "ids", Shape{{{Dim::token, tokens}}});
@@ -250,13 +250,15 @@ Network experts(const char* name, std::int64_t slots, bool normalized) {
   const LayerId norm = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
   LayerId router = add_layer(net, "router", Dense{count, false}, {norm});
   router = add_layer(net, "probabilities", Softmax{1}, {router});
-  const LayerId sent = add_layer(net, "dispatch", ExpertDispatch{top_k, slots}, {norm, router});
+  const LayerId sent =
+      add_layer(net, "dispatch", ExpertDispatch{top_k, slots, groups}, {norm, router});
   LayerId gate = add_layer(net, "gate", ExpertDense{inner}, {sent});
   gate = add_layer(net, "silu", Activation{"silu"}, {gate});
   LayerId up = add_layer(net, "up", ExpertDense{inner, true}, {sent});
   up = add_layer(net, "gated", Combine{"mul"}, {gate, up});
   const LayerId down = add_layer(net, "down", ExpertDense{width, true}, {up});
-  const LayerId mixed = add_layer(net, "combine", ExpertCombine{top_k, normalized}, {down, router});
+  const LayerId mixed =
+      add_layer(net, "combine", ExpertCombine{top_k, normalized, groups}, {down, router});
   const LayerId shared = add_layer(net, "shared", Dense{width}, {norm});
   x = add_layer(net, "sum", Combine{"add"}, {mixed, shared});
   classify(net, x, 3);
@@ -280,7 +282,7 @@ std::vector<Network> tiny_networks() {
           attention(),
           latent_attention(),
           experts("experts", 4, true),
-          experts("capacity", 2, false)};
+          experts("capacity", 2, false, 2)};
 }
 
 Network tiny_transformer(int blocks) {
