@@ -55,7 +55,7 @@ Plan plan_data(const StrategyInput& input) {
                        fmt::format("{} of {} replicas", *input.expert_parallel, devices.size()),
                        "accepted: a divisor of the replicas");
     }
-    divide_experts(input.network, static_cast<std::size_t>(*input.expert_parallel), plan);
+    divide_experts(input.network, static_cast<std::size_t>(*input.expert_parallel), 1, plan);
   }
   note_idle(plan, share);
   plan.buckets = gradient_buckets(input);

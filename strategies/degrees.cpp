@@ -10,6 +10,7 @@
 #include "core/hash.hpp"
 #include "core/text.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 #include "strategies/price.hpp"
 #include "strategies/stages.hpp"
 
@@ -81,13 +82,15 @@ std::optional<SamplesOf> replicas_of(const Network& network, const Plan& plan,
 }
 
 /// Parts of the tokens, the same of all dense layers that have tokens (sequence parallelism leaves
-/// those whole).
+/// those whole, but for routers of whole experts).
 std::optional<std::int64_t> token_parts(const Network& network, const Plan& plan,
                                         const std::vector<LayerId>& layers) {
   std::optional<std::int64_t> parts;
+  const std::vector<bool> routing = routers(network);
   for (const LayerId id : layers) {
     const Layer& layer = network[id];
-    if (layer.kind.as<Dense>() == nullptr || layer.out.region_axis(Dim::token) == 0) continue;
+    const bool product = layer.kind.as<Dense>() != nullptr && !routing[id.index()];
+    if (!product || layer.out.region_axis(Dim::token) == 0) continue;
     const auto own = static_cast<std::int64_t>(parts_along(plan.layers[id.index()], Dim::token));
     if (parts && *parts != own) return std::nullopt;
     parts = own;
@@ -269,9 +272,13 @@ Degrees degrees_of(const Network& network, const Plan& plan,
   degrees.tensor_overlap = std::any_of(plan.layers.begin(), plan.layers.end(),
                                        [](const LayerPlan& layer) { return layer.overlap; });
   degrees.ep = 1;
-  for (const LayerPlan& layer : plan.layers) {
-    degrees.ep = std::max<std::int64_t>(*degrees.ep,
-                                        static_cast<std::int64_t>(parts_along(layer, Dim::expert)));
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (network.layers[l].kind.as<ExpertDense>() == nullptr) continue;
+    const auto parts = [&](Dim dim) {
+      return static_cast<std::int64_t>(parts_along(plan.layers[l], dim));
+    };
+    degrees.ep = std::max(*degrees.ep, parts(Dim::expert));
+    degrees.etp = std::max(degrees.etp.value_or(1), parts(Dim::channel) * parts(Dim::in_channel));
   }
   return degrees;
 }
@@ -292,6 +299,7 @@ std::string short_text(const Degrees& degrees) {
   }
   std::string text = join(parts, " x ");
   if (degrees.ep.value_or(1) > 1) text += fmt::format(", ep {}", *degrees.ep);
+  if (degrees.etp && degrees.etp != degrees.tp) text += fmt::format(", etp {}", *degrees.etp);
   if (degrees.micro_batches > 1) text += fmt::format(", mb {}", degrees.micro_batches);
   if (degrees.vp.value_or(1) > 1) text += fmt::format(", vp {}", *degrees.vp);
   if (degrees.zero.value_or(0) > 0) text += fmt::format(", zero {}", *degrees.zero);

@@ -18,6 +18,7 @@ struct Degrees {
   std::optional<std::int64_t> dp;  ///< replicas with samples of their own
   std::optional<std::int64_t> cp;  ///< parts of the tokens of layers with weights
   std::optional<std::int64_t> ep;
+  std::optional<std::int64_t> etp;          ///< devices that split each expert
   std::optional<std::int64_t> vp;           ///< stages of a device
   std::int64_t micro_batches = 1;           ///< of a step
   std::optional<std::int64_t> micro_batch;  ///< samples of a replica in one of them

@@ -21,6 +21,12 @@ bool routes(const Layer& layer) {
   return layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
 }
 
+/// Whether so many neighbours can divide the experts.
+bool can_divide(std::size_t ways, std::size_t replicas, std::size_t whole) {
+  if (ways <= whole) return whole % ways == 0;
+  return ways % whole == 0 && replicas % (ways / whole) == 0;
+}
+
 }  // namespace
 
 std::int64_t experts_of(const Network& network) {
@@ -36,21 +42,60 @@ bool is_of_experts(const Layer& layer) {
   return layer.out.region_axis(Dim::expert) != 0 && layer.kind.as<ExpertDispatch>() == nullptr;
 }
 
-std::vector<std::size_t> expert_degrees(const StrategyInput& input, std::size_t replicas) {
+bool is_in_mixture(const Layer& layer) { return routes(layer) || is_of_experts(layer); }
+
+std::vector<bool> routers(const Network& network) {
+  std::vector<bool> routing(network.layers.size());
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<ExpertDispatch>() == nullptr) continue;
+    LayerId id = layer.inputs[1];
+    while (network[id].inputs.size() == 1 && network[id].kind.as<Dense>() == nullptr) {
+      routing[id.index()] = true;
+      id = network[id].inputs[0];
+    }
+    routing[id.index()] = true;
+  }
+  return routing;
+}
+
+bool whole_experts(const StrategyInput& input, std::size_t tensor) {
+  return tensor > 1 && input.expert_tensor_parallel == 1;
+}
+
+bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor) {
+  if (!input.expert_tensor_parallel) return true;
+  if (!whole_experts(input, tensor))
+    return static_cast<std::size_t>(*input.expert_tensor_parallel) == tensor;
+  const std::vector<Layer>& layers = input.network.layers;
+  return std::all_of(layers.begin(), layers.end(), [&](const Layer& layer) {
+    const auto* dispatch = layer.kind.as<ExpertDispatch>();
+    return dispatch == nullptr || dispatch->slots >= static_cast<std::int64_t>(tensor);
+  });
+}
+
+std::vector<std::size_t> expert_degrees(const StrategyInput& input, std::size_t replicas,
+                                        std::size_t tensor) {
+  const std::size_t whole = whole_experts(input, tensor) ? tensor : 1;
   if (input.expert_parallel) {
     const auto asked = static_cast<std::size_t>(*input.expert_parallel);
-    return replicas % asked == 0 ? std::vector{asked} : std::vector<std::size_t>{};
+    return can_divide(asked, replicas, whole) ? std::vector{asked} : std::vector<std::size_t>{};
   }
   std::vector<std::size_t> degrees{1};
   const auto experts = static_cast<std::size_t>(experts_of(input.network));
-  for (std::size_t ways = 2; ways <= std::min(replicas, experts); ++ways) {
-    if (replicas % ways == 0 && experts % ways == 0) degrees.push_back(ways);
+  for (std::size_t ways = 2; ways <= std::min(replicas * whole, experts); ++ways) {
+    if (can_divide(ways, replicas, whole) && experts % ways == 0) degrees.push_back(ways);
   }
   return degrees;
 }
 
 void expect_experts(const StrategyInput& input) {
   const std::int64_t experts = experts_of(input.network);
+  if (input.expert_tensor_parallel && experts == 0) {
+    throw InputError("--etp",
+                     fmt::format("{} for '{}', which has no experts", *input.expert_tensor_parallel,
+                                 input.network.name),
+                     "accepted: with a mixture of experts");
+  }
   if (input.expert_parallel.value_or(1) <= std::max<std::int64_t>(1, experts)) return;
   throw InputError(
       "--ep",
@@ -60,19 +105,22 @@ void expect_experts(const StrategyInput& input) {
                    : fmt::format("accepted: at most {}", experts));
 }
 
-void divide_experts(const Network& network, std::size_t ways, Plan& plan) {
+void divide_experts(const Network& network, std::size_t ways, std::size_t whole, Plan& plan) {
   if (ways < 2) return;
+  const std::size_t within = whole > 1 ? std::min(ways, whole) : 1, across = ways / within;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
     std::vector<Cut>& cuts = plan.layers[l].cuts;
-    if (cuts.empty() || cuts[0].dim != Dim::sample || cuts[0].sizes.size() % ways != 0 ||
-        plan.layers[l].joined) {
-      continue;
-    }
+    if (cuts.empty() || plan.layers[l].joined) continue;
+    const bool by_sample = cuts[0].dim == Dim::sample && cuts[0].sizes.size() % across == 0;
+    if (!by_sample && across > 1) continue;
     if (is_of_experts(layer)) {
-      cuts[0].sizes = joined_sizes(cuts[0].sizes, ways);
-      cuts.insert(cuts.begin() + 1,
-                  Cut{Dim::expert, even_split(layer.out.extent(Dim::expert), ways)});
+      auto after = cuts.begin() + (cuts[0].dim == Dim::sample ? 1 : 0);
+      if (across > 1) cuts[0].sizes = joined_sizes(cuts[0].sizes, across);
+      if (within > 1) after->sizes = joined_sizes(after->sizes, within);
+      if (within == whole && whole > 1) after = cuts.erase(after);
+      if (whole > within) ++after;
+      cuts.insert(after, Cut{Dim::expert, even_split(layer.out.extent(Dim::expert), ways)});
     } else if (routes(layer) && cuts.size() == 2 && cuts[1].dim == Dim::replica) {
       cuts[1] = {Dim::channel, even_split(layer.out.axes.back().extent, cuts[1].sizes.size())};
     }

@@ -15,13 +15,30 @@ namespace parsim::strategies {
 /// Whether the experts' layers may be divided: what lies between a dispatch and its sum.
 [[nodiscard]] bool is_of_experts(const Layer& layer);
 
-/// Degrees of expert parallelism for so many replicas: the one that is asked for, if it divides
-/// them; else all that divide them and the experts. Only 1 without experts.
+/// Whether a layer belongs to a mixture of experts: a dispatch, its sum, or what lies between them.
+[[nodiscard]] bool is_in_mixture(const Layer& layer);
+
+/// By layer, whether it makes the probabilities of a dispatch: a product and what follows it.
+[[nodiscard]] std::vector<bool> routers(const Network& network);
+
+/// Whether a tensor group of so many devices leaves every expert whole, while it splits other
+/// layers: expert tensor parallelism of 1 (Megatron-LM's --expert-tensor-parallel-size; Liu et al.
+/// 2025, "MoE Parallel Folding", section 3). Its devices then have tokens, or experts, of their
+/// own.
+[[nodiscard]] bool whole_experts(const StrategyInput& input, std::size_t tensor);
+
+/// Degrees of expert parallelism for so many replicas, of tensor groups of so many devices: the one
+/// that is asked for, if it divides them; else all that divide them and the experts. Only 1 without
+/// experts. Of whole experts a degree divides the devices of a group, or is that of some groups.
 [[nodiscard]] std::vector<std::size_t> expert_degrees(const StrategyInput& input,
-                                                      std::size_t replicas);
+                                                      std::size_t replicas, std::size_t tensor = 1);
 
 /// Throws InputError if expert parallelism is asked for and the network has no experts, or fewer.
 void expect_experts(const StrategyInput& input);
+
+/// Whether a tensor degree goes with the expert tensor parallelism that is asked for, if any: it is
+/// the same, or 1 where each device of a group gets slots of every expert.
+[[nodiscard]] bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor);
 
 /// Divides the experts of each layer among every `ways` replicas that are neighbours (Lepikhin et
 /// al. 2020, "GShard"; Megatron-LM's expert model parallelism): each of them then works for the
@@ -29,7 +46,13 @@ void expect_experts(const StrategyInput& input);
 /// among these devices, and gradients of an expert are summed over those that have it. Where groups
 /// of devices share layers, each device of a group sends a part of the channels.
 ///
-/// plan   its layers' first cut is by sample, into a multiple of `ways`; else nothing is divided
-void divide_experts(const Network& network, std::size_t ways, Plan& plan);
+/// Whole experts are divided among devices instead: all of `ways / whole` groups of neighbours, or
+/// every `ways` neighbours of a group. Each has a part of the tokens, which it sends.
+///
+/// whole   devices of a tensor group that leaves experts whole (whole_experts); else 1
+/// plan    its layers' first cut is by sample, into a multiple of `ways`; else nothing is divided.
+/// Of
+///         whole experts the next one is by token, into `whole`
+void divide_experts(const Network& network, std::size_t ways, std::size_t whole, Plan& plan);
 
 }  // namespace parsim::strategies

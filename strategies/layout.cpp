@@ -64,7 +64,7 @@ class LayoutPlanner {
       } else {
         const std::vector<GroupCuts>& cuts = cuts_of(sizes_of(groups));
         for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
-          plan.layers[l] = layer_plan(groups, shares[stage], cuts[l]);
+          plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
       }
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
         plan.schedule.stage_of_layer[l] = s;
@@ -179,8 +179,7 @@ class LayoutPlanner {
     all.resize(count);
     std::vector<bool> disagree(count);
     for (const std::size_t size : sizes) {
-      const std::vector<std::vector<Cut>> split =
-          tensor::split(input_.network, size, input_.sequence_parallel);
+      const std::vector<std::vector<Cut>> split = tensor::split(input_, size);
       for (std::size_t l = 0; l < count; ++l) {
         const Cut& cut = split[l].at(0);
         if (!all[l].sizes.empty() && all[l].dim != cut.dim) disagree[l] = true;
@@ -247,13 +246,14 @@ class LayoutPlanner {
     return owners;
   }
 
-  [[nodiscard]] LayerPlan layer_plan(const std::vector<DeviceGroup>& groups,
+  [[nodiscard]] LayerPlan layer_plan(LayerId id, const std::vector<DeviceGroup>& groups,
                                      const std::vector<std::int64_t>& shares,
                                      const GroupCuts& cuts) const {
     LayerPlan layer;
     layer.sync = chosen_sync(input_);
     layer.joined = sizes_of(groups).size() > 1;
-    layer.regather = input_.sequence_parallel && cuts.dim == Dim::token;
+    layer.regather =
+        input_.sequence_parallel && cuts.dim == Dim::token && !is_in_mixture(input_.network[id]);
     if (groups.size() > 1) layer.cuts.push_back({Dim::sample, shares});
     if (cuts.sizes.empty()) {
       for (const DeviceGroup& group : groups) layer.devices.push_back(group[0]);
@@ -286,7 +286,7 @@ class LayoutPlanner {
     for (const auto& [model, device] : models) {
       double time = 0;
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l) {
-        const LayerPlan plan = layer_plan({group}, {samples}, cuts[l]);
+        const LayerPlan plan = layer_plan(LayerId{l}, {group}, {samples}, cuts[l]);
         const std::vector<Cell> parts = cells(input_.network, LayerId{l}, plan, samples);
         // The first part is the largest.
         if (!parts.empty())
@@ -344,14 +344,27 @@ class LayoutPlanner {
   void divide_experts(Plan& plan) const {
     const auto ways = static_cast<std::size_t>(input_.expert_parallel.value_or(1));
     expect_experts(input_);
-    for (std::size_t s = 0; s < layout_.stages.size() && ways > 1; ++s) {
+    const std::size_t first = layout_.stages[0].groups[0].size();
+    const std::size_t whole = whole_experts(input_, first) ? first : 1;
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const std::vector<DeviceGroup>& groups = layout_.stages[s].groups;
-      if (groups.size() % ways != 0 || sizes_of(groups).size() > 1) {
-        refuse(s, fmt::format("experts divided among {} of {} replicas", ways, groups.size()),
-               "--ep divides the replicas, which have groups of one size");
+      const std::size_t size = groups[0].size();
+      if (!splits_experts_as_asked(input_, size)) {
+        refuse(s,
+               fmt::format("experts split by {} of {}", *input_.expert_tensor_parallel,
+                           counted(size, "device")),
+               "--etp is the size of the groups, or 1 if each device has slots of every expert");
       }
+      if (ways < 2) continue;
+      const bool alike = sizes_of(groups).size() == 1 && (whole == 1 || size == first);
+      if (alike && !expert_degrees(input_, groups.size(), size).empty()) continue;
+      refuse(s, fmt::format("experts divided among {} of {} replicas", ways, groups.size()),
+             whole == 1
+                 ? "--ep divides the replicas, which have groups of one size"
+                 : "with --etp 1, --ep divides the groups, or is that of several; all groups "
+                   "have one size");
     }
-    strategies::divide_experts(input_.network, ways, plan);
+    strategies::divide_experts(input_.network, ways, whole, plan);
   }
 
   void note_idle_replicas(Plan& plan, std::size_t stage,

@@ -88,7 +88,8 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
 
 bool degrees_given(const StrategyInput& input) {
   return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
-         input.expert_parallel || input.context_parallel || input.virtual_pipeline > 1;
+         input.expert_parallel || input.expert_tensor_parallel || input.context_parallel ||
+         input.virtual_pipeline > 1;
 }
 
 /// Adds plans whose stages differ. Finalists that an estimate finds much slower are not simulated.

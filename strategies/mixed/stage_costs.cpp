@@ -39,7 +39,7 @@ StageCosts::StageCosts(const StrategyInput& input, const std::vector<DeviceClass
 
 const std::vector<std::vector<Cut>>& StageCosts::cuts(std::size_t tensor) {
   const auto [at, fresh] = cuts_.try_emplace(tensor);
-  if (fresh) at->second = tensor::split(input_.network, tensor, input_.sequence_parallel);
+  if (fresh) at->second = tensor::split(input_, tensor);
   return at->second;
 }
 

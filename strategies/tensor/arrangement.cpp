@@ -64,7 +64,7 @@ Arranging::Arranging(const StrategyInput& input)
 
 const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t degree) {
   const auto [at, fresh] = cuts_.try_emplace(degree);
-  if (fresh) at->second = split(input_.network, degree, input_.sequence_parallel);
+  if (fresh) at->second = split(input_, degree);
   return at->second;
 }
 
@@ -134,7 +134,8 @@ double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, Layer
   const bool routes =
       layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
   if (a.degrees.experts < 2 || !routes) return 0;
-  const std::size_t members = a.degrees.experts * a.degrees.tensor;
+  const bool whole = whole_experts(input_, a.degrees.tensor);
+  const std::size_t members = a.degrees.experts * (whole ? 1 : a.degrees.tensor);
   const Layer& slots =
       layer.kind.as<ExpertDispatch>() != nullptr ? layer : input_.network[layer.inputs[0]];
   const auto others = static_cast<std::int64_t>(members - 1);
@@ -145,6 +146,13 @@ double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, Layer
                  .collective(CollectiveKind::all_to_all, devices_of_stage(a, stage).first(members),
                              payload)
                  .count();
+}
+
+/// Among how many times as many devices as a tensor group has a layer's weights are divided.
+double Arranging::owners(const Arrangement& a, const Layer& layer) const {
+  if (!is_of_experts(layer)) return 1;
+  const bool whole = whole_experts(input_, a.degrees.tensor);
+  return static_cast<double>(a.degrees.experts) / static_cast<double>(whole ? a.degrees.tensor : 1);
 }
 
 /// Seconds of what attention exchanges between the parts of the tokens with a micro-batch: keys and
@@ -218,9 +226,7 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
     time += exchange_time(input_, readers_, split, id, most, group.first(a.degrees.tensor),
                           static_cast<std::int64_t>(a.degrees.context));
     time += context_exchange(a, stage, id, most);
-    const bool divided = is_of_experts(network.layers[l]);
-    const auto owners = static_cast<double>(divided ? a.degrees.experts : 1);
-    time += updates[l].count() / owners / a.degrees.micro_batches;
+    time += updates[l].count() / owners(a, network.layers[l]) / a.degrees.micro_batches;
     time += expert_exchange(a, stage, id, most);
     times.push_back(times.back() + time);
   }
@@ -236,16 +242,13 @@ double Arranging::sums_left_over(const Arrangement& a,
   double most = 0;
   for (std::size_t device = 0; device < a.degrees.pipeline; ++device) {
     std::set<ParameterId> parameters;
-    std::int64_t elements = 0;
-    double load = 0;
+    double elements = 0, load = 0;
     for (std::size_t s = device; s < a.degrees.stages(); s += a.degrees.pipeline) {
       const std::size_t first = a.cut.first[s], end = end_of(a, s, network.layers.size());
       for (std::size_t l = first; l < end; ++l) {
         for (const ParameterId id : network.layers[l].parameters) {
           if (!parameters.insert(id).second) continue;
-          const bool divided = is_of_experts(network.layers[l]);
-          const auto owners = static_cast<std::int64_t>(divided ? a.degrees.experts : 1);
-          elements += network[id].elements() / owners;
+          elements += static_cast<double>(network[id].elements()) / owners(a, network.layers[l]);
         }
       }
       load += until[s][end] - until[s][first];
@@ -253,7 +256,8 @@ double Arranging::sums_left_over(const Arrangement& a,
     std::vector<DeviceId> group;
     const std::span<const DeviceId> all = devices_of_stage(a, device);
     for (std::size_t d = 0; d < all.size(); d += a.degrees.tensor) group.push_back(all[d]);
-    const Bytes payload{elements / static_cast<std::int64_t>(a.degrees.tensor) *
+    const Bytes payload{static_cast<std::int64_t>(elements) /
+                        static_cast<std::int64_t>(a.degrees.tensor) *
                         element_bytes(input_.reduce_precision)};
     const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
     most = std::max(most, sums - 2.0 / 3 * load);
@@ -361,7 +365,8 @@ Plan Arranging::plan_of(const Arrangement& a) {
       }
       if (a.degrees.data > 1) layer.cuts.push_back({Dim::sample, a.shares});
       layer.cuts.insert(layer.cuts.end(), split[l].begin(), split[l].end());
-      layer.regather = input_.sequence_parallel && by_token(split[l]);
+      layer.regather = input_.sequence_parallel && by_token(split[l]) &&
+                       !is_in_mixture(input_.network.layers[l]);
     }
   }
   for (std::size_t d = 0; d < a.degrees.pipeline; ++d) {
@@ -372,7 +377,8 @@ Plan Arranging::plan_of(const Arrangement& a) {
                       static_cast<std::int32_t>(a.degrees.pipeline),
                       static_cast<std::int32_t>(a.degrees.chunks), a.degrees.micro_batches)});
   }
-  divide_experts(input_.network, a.degrees.experts, plan);
+  const bool whole = whole_experts(input_, a.degrees.tensor);
+  divide_experts(input_.network, a.degrees.experts, whole ? a.degrees.tensor : 1, plan);
   overlap_products(input_, plan);
   plan.buckets = gradient_buckets(input_);
   return plan;

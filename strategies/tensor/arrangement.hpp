@@ -21,7 +21,7 @@ struct ParallelDegrees {
   std::size_t tensor = 1, pipeline = 1, data = 1;
   std::int32_t micro_batches = 1;
   std::size_t chunks = 1;   ///< of the model that a device has, each a stage (device_slots)
-  std::size_t experts = 1;  ///< replicas that divide the experts (divide_experts)
+  std::size_t experts = 1;  ///< replicas, or devices, that divide the experts (divide_experts)
   std::size_t context = 1;  ///< parts of the tokens (share_tokens)
   [[nodiscard]] std::size_t stages() const { return pipeline * chunks; }
   /// Devices of a replica of a stage.
@@ -77,6 +77,7 @@ class Arranging {
   ChainCosts costs_of(const Arrangement& a);
   [[nodiscard]] double expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
                                        std::int64_t samples) const;
+  [[nodiscard]] double owners(const Arrangement& a, const Layer& layer) const;
   double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
 
   const StrategyInput& input_;

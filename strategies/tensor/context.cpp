@@ -32,7 +32,7 @@ class Sharing {
         sequence_parallel_(input.sequence_parallel),
         tensor_(tensor),
         context_(context),
-        split_(split(input.network, tensor, input.sequence_parallel)) {}
+        split_(split(input, tensor)) {}
 
   std::vector<LayerShare> run() {
     std::vector<LayerShare> shares;

@@ -33,16 +33,24 @@ std::size_t largest_machine(const StrategyInput& input, const std::vector<Device
   if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
   if (input.context_parallel) asked.push_back(fmt::format("--cp {}", *input.context_parallel));
   if (input.expert_parallel) asked.push_back(fmt::format("--ep {}", *input.expert_parallel));
+  const bool whole = input.expert_tensor_parallel == 1;
+  if (input.expert_tensor_parallel)
+    asked.push_back(fmt::format("--etp {}", *input.expert_tensor_parallel));
   const bool interleaved = input.virtual_pipeline > 1;
   if (interleaved) asked.push_back(fmt::format("--vp {}", input.virtual_pipeline));
+  const char* divided = whole ? "--tp, or is a multiple of it that divides --tp times the replicas"
+                              : "the replicas, or with --etp 1 --tp times the replicas";
   throw InputError(
       "strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
       fmt::format("accepted: degrees whose product is at most the number of devices, and no more "
-                  "stages than {}{}{}{}",
+                  "stages than {}{}{}{}{}",
                   units_of(input.network, input.granularity).size() == input.network.layers.size()
                       ? "layers"
                       : "blocks, or layers with --granularity layer",
-                  input.expert_parallel ? "; --ep divides the replicas" : "",
+                  input.expert_parallel ? fmt::format("; --ep divides {}", divided) : "",
+                  input.expert_tensor_parallel
+                      ? "; --etp is --tp, or 1 if each device has slots of every expert"
+                      : "",
                   input.context_parallel && input.context_exchange == ContextExchange::a2a
                       ? "; with --cp-comm a2a, --tp times --cp divides the key/value heads"
                       : "",
@@ -115,7 +123,7 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
         (!input.tensor_parallel && ways > most))
       continue;
     const auto context = static_cast<std::size_t>(input.context_parallel.value_or(1));
-    if (!has_heads_for(input, ways, context)) continue;
+    if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways)) continue;
     const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
     const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
     const std::size_t fewest = chunks > 1 ? 2 : 1;
@@ -129,7 +137,7 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
       for (const std::int32_t number : numbers) {
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         if (feeds_all || number == *numbers.begin())
-          for (const std::size_t experts : expert_degrees(input, replicas))
+          for (const std::size_t experts : expert_degrees(input, replicas, ways))
             all.push_back({ways, stages, replicas, number, chunks, experts, context});
       }
     }
@@ -162,7 +170,7 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
     if (!tried(ways, input.tensor_parallel, count)) continue;
     if (!input.tensor_parallel && ways > most) break;
     for (const std::size_t context : contexts) {
-      if (!has_heads_for(input, ways, context)) continue;
+      if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways)) continue;
       const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
       for (std::size_t stages = chunks > 1 ? 2 : 1; stages <= std::min(groups, units / chunks);
            ++stages) {
@@ -183,7 +191,7 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         const bool in_turns = chunks == 1 || static_cast<std::size_t>(number) % stages == 0;
         if (!feeds_all || !in_turns) continue;
-        for (const std::size_t experts : expert_degrees(input, replicas))
+        for (const std::size_t experts : expert_degrees(input, replicas, ways))
           every.push_back({ways, stages, replicas, number, chunks, experts, context});
       }
     }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "lowering/sync.hpp"
+#include "strategies/experts.hpp"
 
 namespace parsim::strategies::tensor {
 
@@ -12,9 +13,11 @@ namespace {
 class Splitting {
  public:
   /// by_all   by layer: whether all must do it
-  Splitting(const Network& network, std::size_t degree, const std::vector<bool>& by_all)
+  /// whole    whether experts are whole
+  Splitting(const Network& network, std::size_t degree, const std::vector<bool>& by_all, bool whole)
       : network_(network),
         degree_(degree),
+        whole_experts_(whole),
         must_by_all_(by_all),
         users_(lowering::users_of_parameters(network)) {}
 
@@ -24,7 +27,9 @@ class Splitting {
       cuts_.push_back({decide(LayerId{l})});
       const LayerPlan plan{
           cuts_.back(), std::vector<DeviceId>(degree_, DeviceId{0}), {}, false, {}};
-      if (is_whole(cuts_.back()[0])) continue;
+      // What follows whole experts gathers their sums as if all devices had made them.
+      const bool mixed = whole_experts_ && network_.layers[l].kind.as<ExpertCombine>() != nullptr;
+      if (is_whole(cuts_.back()[0]) || mixed) continue;
       for (const Cell& cell : cells(network_, LayerId{l}, plan, 1)) {
         held_[l].push_back(cell.part.out);
       }
@@ -63,6 +68,9 @@ class Splitting {
   Cut decide(LayerId id) {
     if (must_by_all_[id.index()]) return by_all();
     const Layer& layer = network_[id];
+    if (whole_experts_ && is_in_mixture(layer)) {
+      return {Dim::token, even_split(layer.out.extent(Dim::token), degree_)};
+    }
     const bool reads_parts = std::any_of(layer.inputs.begin(), layer.inputs.end(),
                                          [&](LayerId in) { return !held_[in.index()].empty(); });
     if (reads_parts) {
@@ -136,6 +144,7 @@ class Splitting {
 
   const Network& network_;
   std::size_t degree_;
+  bool whole_experts_;
   const std::vector<bool>& must_by_all_;
   std::vector<std::vector<LayerId>> users_;  ///< by parameter
   std::vector<std::vector<Cut>> cuts_;
@@ -207,15 +216,20 @@ bool is_learned(const Network& network, LayerId id) {
 }
 
 /// Cuts by token what all devices would do between a sum of partial results and the next product:
-/// norms, additions, dropout, and the embeddings before the first block.
-void cut_by_token(const Network& network, std::size_t degree, std::vector<std::vector<Cut>>& cuts) {
+/// norms, additions, dropout, and the embeddings before the first block; and what routes tokens to
+/// whole experts.
+///
+/// routing   by layer; none if experts are split
+void cut_by_token(const Network& network, std::size_t degree, const std::vector<bool>& routing,
+                  std::vector<std::vector<Cut>>& cuts) {
   std::vector<bool> by_token(network.layers.size());
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
     const bool table = layer.kind.as<Embedding>() != nullptr;
     const bool cheap = table || layer.kind.as<Norm>() != nullptr ||
                        layer.kind.as<Activation>() != nullptr ||
-                       layer.kind.as<Combine>() != nullptr || layer.kind.as<Dropout>() != nullptr;
+                       layer.kind.as<Combine>() != nullptr || layer.kind.as<Dropout>() != nullptr ||
+                       (!routing.empty() && routing[l]);
     if (!cheap || cuts[l][0].dim != Dim::replica) continue;
     const bool ready = std::all_of(layer.inputs.begin(), layer.inputs.end(), [&](LayerId in) {
       const bool is_sum = cuts[in.index()][0].dim == Dim::in_channel;
@@ -233,13 +247,11 @@ void cut_by_token(const Network& network, std::size_t degree, std::vector<std::v
   }
 }
 
-/// Every device needs all probabilities of its tokens and all channels that the keys of latent
-/// attention share, and what makes them is small.
+/// Every device needs all channels that the keys of latent attention share, and what makes them is
+/// small, as are the probabilities of tokens.
 void mark_small_operands(const Network& network, std::vector<bool>& by_all) {
   for (const Layer& layer : network.layers) {
-    if (layer.kind.as<ExpertDispatch>() == nullptr && layer.kind.as<HeadConcat>() == nullptr) {
-      continue;
-    }
+    if (layer.kind.as<HeadConcat>() == nullptr) continue;
     LayerId id = layer.inputs[1];
     while (network[id].inputs.size() == 1 && network[id].kind.as<Dense>() == nullptr) {
       by_all[id.index()] = true;
@@ -252,16 +264,21 @@ void mark_small_operands(const Network& network, std::vector<bool>& by_all) {
 }  // namespace
 
 std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
-                                    bool sequence_parallel) {
+                                    bool sequence_parallel, bool whole_experts) {
   if (degree < 2) return std::vector<std::vector<Cut>>(network.layers.size());
-  std::vector<bool> by_all(network.layers.size()), tried(network.layers.size());
+  std::vector<bool> by_all = routers(network), tried(network.layers.size());
+  const std::vector<bool> routing = whole_experts ? by_all : std::vector<bool>{};
   mark_small_operands(network, by_all);
   while (true) {
-    std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all).run();
+    std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all, whole_experts).run();
     if (!alike(network, cuts, by_all) || relieve(network, cuts, tried, by_all)) continue;
-    if (sequence_parallel) cut_by_token(network, degree, cuts);
+    if (sequence_parallel) cut_by_token(network, degree, routing, cuts);
     return cuts;
   }
+}
+
+std::vector<std::vector<Cut>> split(const StrategyInput& input, std::size_t degree) {
+  return split(input.network, degree, input.sequence_parallel, whole_experts(input, degree));
 }
 
 }  // namespace parsim::strategies::tensor

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/plan.hpp"
+#include "strategies/strategies.hpp"
 
 namespace parsim::strategies::tensor {
 
@@ -16,7 +17,9 @@ namespace parsim::strategies::tensor {
 ///   activations, norms by channel, attention by heads.
 /// - A convolution or dense layer whose input is cut by channel is cut along its contraction ("row
 ///   parallel"); its parts are summed by an all-reduce.
-/// - Every expert of a mixture is cut like a dense layer; all devices route all tokens.
+/// - Every expert of a mixture is cut like a dense layer; all devices route all tokens. Or experts
+///   are whole: each device has the slots of its own tokens, and with sequence parallelism it
+///   routes these alone.
 /// - Where a smaller operand keeps a layer from following the others, all devices make it: keys and
 ///   values of fewer heads than devices.
 /// - Everything else is done by all (replica), where need be after a gather.
@@ -30,6 +33,9 @@ namespace parsim::strategies::tensor {
 ///                     tokens' activations only: what it gathers is gathered again in backward (Korthikanti et al. 2022, "Reducing Activation
 ///                     Recomputation in Large Transformer Models", section 4.2.2)
 [[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
-                                                  bool sequence_parallel = false);
+                                                  bool sequence_parallel = false,
+                                                  bool whole_experts = false);
+/// As the input asks for sequence parallelism and whole experts.
+[[nodiscard]] std::vector<std::vector<Cut>> split(const StrategyInput& input, std::size_t degree);
 
 }  // namespace parsim::strategies::tensor

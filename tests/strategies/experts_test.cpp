@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <string>
 #include <utility>
@@ -42,10 +43,12 @@ Network tiny_moe(const std::string& options) {
 
 struct Degrees {
   std::size_t tensor = 1, data = 1, pipeline = 1, experts = 1;
+  bool whole = false;  ///< experts in tensor groups
 };
 
 Plan plan_of(strategies::StrategyInput& input, const Degrees& degrees) {
   input.expert_parallel = static_cast<std::int32_t>(degrees.experts);
+  if (degrees.whole) input.expert_tensor_parallel = 1;
   std::vector<std::size_t> first = strategies::first_layers_of_blocks(input.network);
   first.resize(degrees.pipeline);
   std::vector<DeviceId> devices;
@@ -76,8 +79,24 @@ TEST_CASE("experts: divided among replicas they compute what the unsplit network
   // Slots for all tokens (4 of 4 experts of 2), for those of a router in balance, and for fewer.
   const char* networks[] = {"experts=4,capacity=2", "experts=4,top_k=1,shared_ffn_hidden=4",
                             "experts=5,capacity=0.7,bias=no"};
-  const Degrees all[] = {{1, 2, 1, 2}, {1, 4, 1, 2}, {1, 4, 1, 4}, {1, 3, 1, 3}, {2, 2, 1, 2},
-                         {2, 4, 1, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {3, 2, 1, 2}};
+  const Degrees all[] = {{1, 2, 1, 2},
+                         {1, 4, 1, 2},
+                         {1, 4, 1, 4},
+                         {1, 3, 1, 3},
+                         {2, 2, 1, 2},
+                         {2, 4, 1, 2},
+                         {2, 2, 2, 2},
+                         {1, 2, 2, 2},
+                         {3, 2, 1, 2},
+                         // Whole experts in tensor groups: of all devices, of two groups of four,
+                         // of a tensor group, of half of one, of each device all.
+                         {2, 2, 1, 4, true},
+                         {2, 4, 1, 4, true},
+                         {2, 2, 1, 2, true},
+                         {4, 2, 1, 2, true},
+                         {2, 2, 1, 1, true},
+                         {2, 1, 2, 2, true},
+                         {2, 2, 2, 4, true}};
   std::mt19937_64 random(3);
   const auto one_of = [&](auto... choices) {
     const auto list = std::array{choices...};
@@ -92,19 +111,28 @@ TEST_CASE("experts: divided among replicas they compute what the unsplit network
             world.input(static_cast<std::int64_t>(degrees.data) * one_of(2, 4));
         input.micro_batches = one_of(1, 2);
         input.zero_stage = one_of(0, 1, 2, 3);
-        input.sequence_parallel = degrees.tensor > 1 && one_of(false, true);
+        input.sequence_parallel = degrees.tensor > 1 && (degrees.whole || one_of(false, true));
         input.recompute = one_of(strategies::Recompute::none, strategies::Recompute::full);
+        input.tensor_overlap = degrees.whole && degrees.tensor > 1 && one_of(false, true);
+        input.expert_tensor_parallel =
+            degrees.whole ? 1 : static_cast<std::int32_t>(degrees.tensor);
+        if (!strategies::splits_experts_as_asked(input, degrees.tensor)) continue;  // too few slots
         const Plan plan = plan_of(input, degrees);
         const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
         CAPTURE(options);
-        CAPTURE(fmt::format("tp {} dp {} pp {} ep {}, zero {}, sequence {}", degrees.tensor,
-                            degrees.data, degrees.pipeline, degrees.experts, *input.zero_stage,
+        CAPTURE(fmt::format("tp {} dp {} pp {} ep {}{}, zero {}, sequence {}", degrees.tensor,
+                            degrees.data, degrees.pipeline, degrees.experts,
+                            degrees.whole ? " etp 1" : "", *input.zero_stage,
                             input.sequence_parallel));
         CHECK(difference(plan, dag, random()) == "");
         CHECK(strategies::degrees_of(world.network, plan).ep ==
               static_cast<std::int64_t>(degrees.experts));
         CHECK(strategies::degrees_of(world.network, plan).dp ==
               static_cast<std::int64_t>(degrees.data));
+        CHECK(strategies::degrees_of(world.network, plan).tp ==
+              static_cast<std::int64_t>(degrees.tensor));
+        CHECK(strategies::degrees_of(world.network, plan).etp ==
+              static_cast<std::int64_t>(degrees.whole ? 1 : degrees.tensor));
       }
     }
   }
@@ -166,6 +194,70 @@ TEST_CASE("experts: tensor groups move each token's channels once more, not once
   CHECK(bytes == 3 * 8 * (32 * 2 * 64 * 7 / 8 * 4) + 8 * (32 * 2 * 64 / 2 * 3 / 4 * 4));
 }
 
+TEST_CASE("experts: whole in tensor groups, each device sends its own tokens, by hand") {
+  // 3 samples of 32 tokens for every tensor group, 2 of 8 experts, hidden size 64, 2 blocks.
+  const World world("gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96,experts=8,top_k=2",
+                    "star:8,device=v100-sxm2,rate=25GB/s");
+  const std::int64_t experts = 2 * 8 * (2 * 64 * 256 + 256 + 64);
+  const auto planned = [&](const Degrees& degrees) {
+    strategies::StrategyInput input = world.input(static_cast<std::int64_t>(3 * degrees.data));
+    input.sequence_parallel = true;
+    const Plan plan = plan_of(input, degrees);
+    return std::pair(lowering::lower(world.network, world.cluster, plan),
+                     strategies::memory_use(input, plan).at(1));
+  };
+  for (const Degrees& degrees : {Degrees{2, 2, 1, 4, true},
+                                 {2, 4, 1, 8, true},
+                                 {2, 4, 1, 4, true},
+                                 {4, 2, 1, 4, true},
+                                 {4, 2, 1, 8, true},
+                                 {8, 1, 1, 4, true}}) {
+    CAPTURE(fmt::format("tp {} dp {} ep {}", degrees.tensor, degrees.data, degrees.experts));
+    const auto tp = static_cast<std::int64_t>(degrees.tensor);
+    const auto ep = static_cast<std::int64_t>(degrees.experts);
+    const std::int64_t devices = tp * static_cast<std::int64_t>(degrees.data);
+    const auto [dag, memory] = planned(degrees);
+    // Dispatch, combine, and both backward, in each group of `ep` devices: tokens / tp · top_k ·
+    // hidden · (ep - 1) / ep to each of them.
+    const auto [count, bytes] = all_to_alls(dag);
+    CHECK(count == 2 * 4 * devices / ep);
+    CHECK(bytes == 2 * 4 * devices * (3 * 32 / tp * 2 * 64 * (ep - 1) / ep * 4));
+    // The same with all experts on each device: their gradients alone move, in rings of all instead
+    // of devices / ep.
+    const auto [of_all, memory_of_all] = planned({degrees.tensor, degrees.data, 1, 1, true});
+    CHECK(bytes_moved(of_all).value - bytes_moved(dag).value ==
+          2 * (devices - 1) * experts * 4 - bytes - ep * 2 * (devices / ep - 1) * experts / ep * 4);
+    CHECK(memory_of_all.weights.value - memory.weights.value == (experts - experts / ep) * 4);
+    CHECK(memory_of_all.optimizer_state.value - memory.optimizer_state.value ==
+          (experts - experts / ep) * 4);
+  }
+}
+
+TEST_CASE("experts: tensor groups with whole experts gather tokens before attention alone") {
+  // Megatron-LM with sequence parallelism and --expert-tensor-parallel-size 1: forward an
+  // all-gather and a reduce-scatter around attention; backward both again, and the all-gather once
+  // more for gradients of weights. None around experts or for routers.
+  const World world(
+      "gpt:layers=3,hidden=64,heads=4,seq_length=32,vocab_size=96,positions=none,"
+      "experts=8,top_k=2",
+      "star:8,device=v100-sxm2,rate=25GB/s");
+  strategies::StrategyInput input = world.input(8);
+  input.sequence_parallel = true;
+  const ExecDag dag =
+      lowering::lower(world.network, world.cluster, plan_of(input, {2, 4, 1, 4, true}));
+  std::map<CollectiveKind, int> count;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || dag.payload(OpId{i}).value != 2 * 32 * 64 * 4) continue;
+    ++count[collective->kind];
+  }
+  // Of four groups. The scores of words have two all-gathers and a reduce-scatter more, and the
+  // embedding one of each.
+  CHECK(count[CollectiveKind::all_gather] == 4 * (3 * 3 + 3));
+  CHECK(count[CollectiveKind::reduce_scatter] == 4 * (2 * 3 + 2));
+}
+
 TEST_CASE("experts: a device keeps the weights of its own experts, by hand") {
   const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
                     "star:4,device=v100-sxm2,rate=25GB/s");
@@ -188,10 +280,12 @@ TEST_CASE("experts: a device keeps the weights of its own experts, by hand") {
 }
 
 TEST_CASE("experts: the estimate of divided experts is the list schedule of their DAG") {
-  for (const Degrees& degrees : {Degrees{1, 4, 1, 4}, {2, 2, 2, 2}, {2, 4, 1, 4}}) {
+  for (const Degrees& degrees :
+       {Degrees{1, 4, 1, 4}, {2, 2, 2, 2}, {2, 4, 1, 4}, {2, 4, 1, 4, true}, {2, 2, 2, 4, true}}) {
     const World world(tiny_moe("experts=4"), star_of(8, "10 GB/s", "1us"));
     strategies::StrategyInput input = world.input(8);
     input.micro_batches = 2;
+    input.sequence_parallel = degrees.whole;
     const Plan plan = plan_of(input, degrees);
     lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
     const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
