@@ -61,6 +61,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--sequence-parallel", layout.sequence_parallel.has_value()},
       {"--tp-overlap", layout.tensor_overlap.has_value()},
       {"--ep", layout.expert_parallel.has_value()},
+      {"--etp", layout.expert_tensor_parallel.has_value()},
       {"--recompute-every", layout.recompute_every.has_value()}};
   for (const auto& [flag, by_file] : decided) {
     if (!by_file || !request.given.contains(flag)) continue;

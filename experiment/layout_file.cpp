@@ -366,6 +366,7 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.sequence_parallel) input.sequence_parallel = *file.sequence_parallel;
   if (file.tensor_overlap) input.tensor_overlap = *file.tensor_overlap;
   if (file.expert_parallel) input.expert_parallel = *file.expert_parallel;
+  if (file.expert_tensor_parallel) input.expert_tensor_parallel = *file.expert_tensor_parallel;
   if (file.recompute_every) input.recompute_every = *file.recompute_every;
 }
 

@@ -26,7 +26,7 @@ struct LayoutFile {
   std::optional<Precision> precision, reduce_precision;
   std::optional<Optimizer> optimizer;
   std::optional<bool> sequence_parallel, tensor_overlap;
-  std::optional<std::int32_t> expert_parallel, recompute_every;
+  std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;
   std::vector<std::string> notes;
   /// Of a micro-batch, if a stage names samples.
   std::optional<std::int64_t> samples;

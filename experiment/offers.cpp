@@ -184,8 +184,8 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
     throw InputError(where, "a cluster", "accepted: machines of --own and --offers");
   }
   // What candidates of different size and kind cannot have in common, or what buy decides.
-  for (const char* flag : {"--tp", "--pp", "--dp", "--vp", "--cp", "--ep", "--objective", "--plan",
-                           "--layout", "--scaling"}) {
+  for (const char* flag : {"--tp", "--pp", "--dp", "--vp", "--cp", "--ep", "--etp", "--objective",
+                           "--plan", "--layout", "--scaling"}) {
     if (!job.arguments.has(flag)) continue;
     throw InputError(where, fmt::format("{}, which 'buy' chooses for each candidate", flag),
                      "accepted: network, batch, precision, optimizer and the like");

@@ -98,22 +98,26 @@ constexpr Option table[] = {
      "model chunks of each GPU of the pipeline, in Megatron-LM's interleaved 1F1B; searches try "
      "only this number",
      "vp", member<&Request::virtual_pipeline>,
-     {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best",
-      .most = most_parts}},
+     {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best", .most = most_parts}},
     {"--cp", "N", plan, cases,
      "parts of the tokens of every sample, each with GPUs of its own (default: 1)",
      "cp", member<&Request::context_parallel>,
-     {.long_name = "--context-parallel", .strategies = "tensor layout best",
-      .most = most_parts}},
+     {.long_name = "--context-parallel", .strategies = "tensor layout best", .most = most_parts}},
     {"--cp-comm", "", plan, cases,
      "with --cp, how attention gets the keys and values of all tokens, as Megatron-LM's "
      "--cp-comm-type: round a ring, gathered before, or heads for tokens in all-to-alls",
      "cp_comm", member<&Request::context_exchange>, {.strategies = "tensor layout best"}},
     {"--ep", "N", plan, cases,
-     "neighbouring replicas that divide the experts of a mixture among them, and send tokens to "
-     "each other in all-to-alls (default: the best; 1 in layouts)",
+     "neighbouring replicas, or GPUs with --etp 1, that divide the experts of a mixture among "
+     "them, and send tokens to each other in all-to-alls (default: the best; 1 in layouts)",
      "ep", member<&Request::expert_parallel>,
      {.long_name = "--expert-parallel", .strategies = "data tensor layout best",
+      .most = most_parts}},
+    {"--etp", "N", plan, cases,
+     "GPUs of a tensor-parallel group that split each expert: all (the default), or 1, with "
+     "--sequence-parallel: they divide the experts, or have them all for their own tokens",
+     "etp", member<&Request::expert_tensor_parallel>,
+     {.long_name = "--expert-tensor-parallel", .strategies = "tensor layout best",
       .most = most_parts}},
     {"--sequence-parallel", "", plan, cases,
      "the GPUs of --tp also share by token what lies between the layers that they split: "
@@ -389,12 +393,8 @@ constexpr Option table[] = {
 
 /// Whether a text of words separated by blanks has this one.
 bool lists(std::string_view words, std::string_view word) {
-  for (std::size_t at = 0; at < words.size();) {
-    const std::size_t end = std::min(words.find(' ', at), words.size());
-    if (words.substr(at, end - at) == word) return true;
-    at = end + 1;
-  }
-  return false;
+  const Texts all = split_at(words, ' ');
+  return std::find(all.begin(), all.end(), word) != all.end();
 }
 
 }  // namespace

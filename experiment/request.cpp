@@ -148,6 +148,12 @@ void check_combinations(const Request& request) {
     throw InputError("--tp-overlap", "unused without --sequence-parallel",
                      "accepted: together with --sequence-parallel");
   }
+  // megatron/core/transformer/moe/moe_layer.py, forward
+  if (request.expert_tensor_parallel == 1 && request.tensor_parallel != 1 &&
+      !request.sequence_parallel && request.layout_file.empty()) {
+    throw InputError("--etp", "1 without --sequence-parallel",
+                     "accepted: together with --sequence-parallel, or with --tp 1");
+  }
   if (request.tensor_overlap && request.tensor_parallel == 1) {
     throw InputError("--tp-overlap", "unused with --tp 1, where nothing is gathered or scattered",
                      "accepted: together with --tp 2 or more");

@@ -38,7 +38,6 @@ constexpr Unknown unknown_of_megatron[] = {
     {"optimizer-cpu-offload", "optimizer states on the GPU"},
     {"cpu-offloading-num-layers", "activations on the GPU"},
     {"distribute-saved-activations", "--sequence-parallel"},
-    {"expert-tensor-parallel-size", "experts with the tensor-parallel degree of the rest"},
     {"mtp-num-layers", "no layers for further tokens"},
     {"account-for-embedding-in-pipeline-split", "--pipeline-model-parallel-layout"},
     {"account-for-loss-in-pipeline-split", "--pipeline-model-parallel-layout"},
@@ -231,6 +230,17 @@ Optimizer optimizer_of(const TrainerWords& words) {
   return *momentum == 0 ? Optimizer::sgd : Optimizer::momentum;
 }
 
+/// Without it, experts are split by the tensor-parallel degree: megatron/core/
+/// model_parallel_config.py, __post_init__. A mixture on tensor-parallel groups insists on sequence
+/// parallelism: megatron/core/transformer/moe/moe_layer.py, forward.
+std::int32_t expert_tensor_of(const TrainerWords& words, std::string_view at, std::int64_t tensor,
+                              bool sequence_parallel) {
+  const std::int64_t degree = words.integer(at).value_or(tensor);
+  if (degree != 1 && degree != tensor) words.refuse(at, fmt::format("1 or {}", tensor));
+  if (degree != tensor && !sequence_parallel) words.refuse(at, "1 with --sequence-parallel");
+  return static_cast<std::int32_t>(degree);
+}
+
 LayoutFile of_megatron(const TrainerWords& words, const Network& network, const Cluster& cluster) {
   refuse_unknown(words);
   LayoutFile file;
@@ -259,6 +269,9 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
   if (const auto experts = words.integer("expert-model-parallel-size"); experts > 1) {
     file.expert_parallel = static_cast<std::int32_t>(*experts);
+  }
+  if (constexpr std::string_view at = "expert-tensor-parallel-size"; words.has(at)) {
+    file.expert_tensor_parallel = expert_tensor_of(words, at, tensor, *file.sequence_parallel);
   }
   file.zero_stage = zero_of(words);
   if (const auto number = words.integer("num-distributed-optimizer-instances"); number > 1) {
@@ -293,8 +306,8 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   // Everything but the stages is Megatron-LM's.
   refuse_unknown(words);
   for (const std::string_view one :
-       {"expert-model-parallel-size", "num-layers-per-virtual-pipeline-stage",
-        "num-virtual-stages-per-pipeline-rank"}) {
+       {"expert-model-parallel-size", "expert-tensor-parallel-size",
+        "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"}) {
     if (words.has(one)) words.refuse(one, "none with hetero_process_meshes");
   }
   if (words.has("enable-hetero") && !words.is_on("enable-hetero")) {

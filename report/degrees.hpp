@@ -27,6 +27,8 @@ void fields(auto& visit, json::Of<DegreesRow> auto& row) {
   visit("dp", degrees.dp, count);
   visit("cp", degrees.cp, count);
   visit("ep", degrees.ep, count);
+  visit("etp", degrees.etp,
+        json::Rule(count, "devices that split each expert; null without experts"));
   visit("vp", degrees.vp, count);
   visit("micro_batches", degrees.micro_batches, count);
   visit("micro_batch", degrees.micro_batch, json::Rule(count, "samples of a replica"));

@@ -23,6 +23,7 @@ void check_deepspeed(const CarriedPlan& carried) {
   }
   if (degrees.cp.value_or(1) > 1) carried.refuse("it divides tokens", "--cp 1");
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
+  carried.require_split_experts();
   if (degrees.sequence_parallel.value_or(false)) {
     carried.refuse("it has sequence parallelism", "no --sequence-parallel");
   }

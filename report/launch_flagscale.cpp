@@ -82,6 +82,7 @@ void check_flagscale(const CarriedPlan& carried, const std::vector<Mesh>& meshes
   }
   if (carried.degrees().vp.value_or(1) > 1) carried.refuse("it has model chunks", "no --vp");
   if (carried.degrees().ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
+  carried.require_split_experts();
   if (*carried.degrees().zero > 1) {
     carried.refuse("it shards more than optimizer states", "--zero 0 or 1");
   }

@@ -17,7 +17,8 @@ void check_megatron(const CarriedPlan& carried) {
   carried.require_megatron_groups(*degrees.tp, degrees.sequence_parallel.value_or(false));
   // megatron/core/parallel_state.py, initialize_model_parallel
   const std::int64_t groups = carried.zero_groups(), parts = degrees.ep.value_or(1);
-  if (*degrees.dp / parts % groups != 0) {
+  const std::int64_t apart = *degrees.tp / degrees.etp.value_or(*degrees.tp);
+  if (*degrees.dp * apart / parts % groups != 0) {
     carried.refuse(fmt::format("{} ZeRO groups of {} replicas that divide the experts in {}",
                                groups, *degrees.dp, parts),
                    "--zero-group with as many replicas of each expert in every group");
@@ -87,6 +88,8 @@ std::vector<std::string> arguments_of(const CarriedPlan& carried) {
     value("--num-virtual-stages-per-pipeline-rank", *degrees.vp);
   }
   if (degrees.ep.value_or(1) > 1) value("--expert-model-parallel-size", *degrees.ep);
+  if (degrees.etp && degrees.etp != degrees.tp)
+    value("--expert-tensor-parallel-size", *degrees.etp);
   value("--micro-batch-size", *degrees.micro_batch);
   value("--global-batch-size", plan.batch);
   if (storage_of(plan.precision) == Precision::bf16) flag("--bf16");

@@ -98,6 +98,11 @@ void CarriedPlan::require_megatron_groups(std::int64_t tp, bool sequence_paralle
   }
 }
 
+void CarriedPlan::require_split_experts() const {
+  if (!degrees_.etp || degrees_.etp == degrees_.tp) return;
+  refuse("groups of devices leave experts whole", "--etp with the number of --tp");
+}
+
 std::vector<std::int64_t> CarriedPlan::blocks_by_stage() const {
   const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
   const std::int64_t count = std::ssize(strategies::first_layers_of_blocks(network));

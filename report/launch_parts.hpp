@@ -37,6 +37,8 @@ class CarriedPlan {
   void require_equal_degrees() const;
   /// Refuses stages whose groups of devices differ within the stage, and unequal shares.
   void require_equal_groups() const;
+  /// Refuses whole experts in tensor groups.
+  void require_split_experts() const;
   /// Refuses recomputation other than these.
   void require_recompute(const std::set<strategies::Recompute>& known,
                          const std::string& accepted) const;

@@ -28,6 +28,7 @@ void check_torchtitan(const CarriedPlan& carried) {
     carried.refuse("it shards optimizer states only", "--zero 2 or 3");
   }
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
+  carried.require_split_experts();
   const Precision precision = carried.plan.precision;
   if (precision != Precision::bf16 && precision != Precision::fp32) {
     carried.refuse(fmt::format("its precision is {}", to_text(precision)),

@@ -63,7 +63,7 @@ std::string mfu_text(R result) {
   return three_digits(100 * result.flops.mfu(result.step_time)) + " %";
 }
 
-/// What the columns of degrees and memory do not say: "ep 8, recompute full, tight".
+/// What the columns of degrees and memory do not say: "ep 8, etp 1, recompute full, tight".
 std::string also_text(R result) {
   if (!result.error.empty()) return "";
   const strategies::Degrees& degrees = result.degrees;
@@ -73,6 +73,8 @@ std::string also_text(R result) {
   };
   if (!degrees.tp || !degrees.dp) parts.emplace_back("mixed");
   add("ep", degrees.ep);
+  if (degrees.etp && degrees.etp != degrees.tp)
+    parts.push_back(fmt::format("etp {}", *degrees.etp));
   add("vp", degrees.vp);
   if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
     parts.push_back(fmt::format("recompute {}", to_text(*degrees.recompute)));

@@ -92,6 +92,8 @@ class Samples {
         {"--cp", {"2", "--network", "gpt:layers=2,hidden=8,heads=2,seq_length=16"}},
         {"--cp-comm", {"a2a", "--cp", "2", "--network", "gpt:layers=2,hidden=8,heads=2"}},
         {"--ep", {"1"}},
+        {"--etp",
+         {"1", "--sequence-parallel", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
         {"--tp-overlap", {"--sequence-parallel"}},
         {"--expert-imbalance", {"1.5", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
         {"--parts", {"2"}},

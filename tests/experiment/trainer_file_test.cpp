@@ -77,6 +77,21 @@ TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by han
   }
 }
 
+TEST_CASE("trainer file: experts that tensor-parallel groups leave whole, by hand") {
+  const auto file = [&](const std::string& more) {
+    return read("train --tensor-model-parallel-size 2 --micro-batch-size 2 " + more + "\n");
+  };
+  CHECK(file("--sequence-parallel --expert-tensor-parallel-size 1").expert_tensor_parallel == 1);
+  CHECK(file("--expert-tensor-parallel-size 2").expert_tensor_parallel == 2);
+  CHECK(file("--sequence-parallel").expert_tensor_parallel == std::nullopt);
+  const auto refused = [&](const std::string& more) {
+    return refusal("train --tensor-model-parallel-size 2 --micro-batch-size 2 " + more + "\n");
+  };
+  CHECK(refused("--expert-tensor-parallel-size 4").ends_with("accepted: 1 or 2"));
+  CHECK(
+      refused("--expert-tensor-parallel-size 1").ends_with("accepted: 1 with --sequence-parallel"));
+}
+
 TEST_CASE("trainer file: overlap of tensor-parallel collectives, by hand") {
   const std::string megatron =
       "train --tensor-model-parallel-size 2 --micro-batch-size 2 --tp-comm-overlap";

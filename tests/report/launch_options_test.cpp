@@ -129,6 +129,13 @@ std::vector<experiment::Request> requests() {
     degrees(request, 1, 1, 8);
     request.expert_parallel = 2;
   });
+  add([&](auto& request) {
+    request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256,experts=4";
+    degrees(request, 2, 1, 4);
+    request.expert_parallel = 4;
+    request.expert_tensor_parallel = 1;
+    request.sequence_parallel = true;
+  });
   add([](auto& request) { request.precision = Precision::fp8; });
   add([](auto& request) { request.precision = Precision::fp16; });
   add([](auto& request) {

@@ -44,6 +44,11 @@ experiment::Request drawn(std::mt19937_64& random) {
   request.micro_batches = one_of(1, 2, 4);
   request.sequence_parallel = *request.tensor_parallel > 1 && random() % 2 == 0;
   request.tensor_overlap = request.sequence_parallel && random() % 2 == 0;
+  if (request.sequence_parallel && request.context_parallel == 1 && random() % 2 == 0) {
+    request.network += ",experts=4";
+    request.expert_parallel = one_of(1, 2, 4);
+    request.expert_tensor_parallel = one_of(1, *request.tensor_parallel);
+  }
   request.zero_stage = one_of(0, 1, 2, 3);
   if (*request.pipeline_parallel > 1 && random() % 3 == 0) {
     request.virtual_pipeline = 2;
