@@ -161,8 +161,8 @@ std::string missing_needs(const Claim& claim) {
   // Features in `needs` that can be expressed by now. "scale": a simulation that took too long;
   // "device": one that is unknown is refused by its name.
   constexpr std::string_view met[] = {
-      "cp",  "device", "ep",    "fp8",        "hierarchical-zero", "hsdp", "layout",
-      "mla", "moe",    "scale", "tp-overlap", "uneven-placement",  "vp"};
+      "cp",     "device", "ep",  "etp",   "fp8",        "hierarchical-zero", "hsdp",
+      "layout", "mla",    "moe", "scale", "tp-overlap", "uneven-placement",  "vp"};
   const std::string needs = text_of(claim, "needs");
   const bool recompute_known = !text_of(claim, "recompute").empty();
   std::vector<std::string> missing;

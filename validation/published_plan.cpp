@@ -13,6 +13,7 @@
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 #include "strategies/layout.hpp"
 #include "strategies/price.hpp"
 #include "validation/published_machines.hpp"
@@ -40,8 +41,11 @@ std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
 }
 
 /// First layers of the row's stages, with as many blocks as column `layout` gives ("13/11"; text
-/// after a blank is a remark), else with equally many, as in Megatron-LM. Nothing if the number of
-/// blocks is not divisible.
+/// after a blank is a remark), else with equally many, as in Megatron-LM; or, where that needs the
+/// embedding and the head to count as a block each, with one less in the first and the last stage,
+/// as account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split of
+/// Megatron-Bridge's recipes do (src/megatron/bridge/recipes/qwen/qwen3_235b_a22b.py). Nothing if
+/// the number of blocks is not divisible.
 std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const Network& network,
                                                      std::int32_t stages) {
   const std::vector<std::size_t> blocks = strategies::first_layers_of_blocks(network);
@@ -49,8 +53,15 @@ std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const N
   const std::string text = column(claim, "layout").substr(0, column(claim, "layout").find(' '));
   const auto count = static_cast<std::size_t>(stages);
   if (text.empty() && stages == 1) return std::vector<std::size_t>{0};
-  if (text.empty() && (blocks.empty() || blocks.size() % count != 0)) return std::nullopt;
-  std::vector<std::size_t> sizes(text.empty() ? count : 0, blocks.size() / count);
+  const bool counts_ends = column_contains(claim, "framework", "Megatron-Bridge") &&
+                           blocks.size() % count != 0 && blocks.size() > count;
+  const std::size_t counted = blocks.size() + (counts_ends ? 2 : 0);
+  if (text.empty() && (blocks.empty() || counted % count != 0)) return std::nullopt;
+  std::vector<std::size_t> sizes(text.empty() ? count : 0, counted / count);
+  if (text.empty() && counts_ends) {
+    --sizes.front();
+    --sizes.back();
+  }
   for (const std::string& size : text.empty() ? std::vector<std::string>{} : split_at(text, '/')) {
     sizes.push_back(static_cast<std::size_t>(parse_whole(size, where, 1, 1 << 20)));
   }
@@ -126,6 +137,18 @@ Bytes bucket_of(const Claim& claim, Precision reduced) {
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
   if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
   return all;
+}
+
+/// Column `etp`. Without it 1 where the replicas alone cannot divide the experts by column ep, and
+/// in rows of Megatron-Bridge, whose recipes of mixtures all set expert_tensor_parallel_size to 1
+/// (src/megatron/bridge/recipes, scripts/performance/configs); else Megatron-LM's default, all.
+std::optional<std::int32_t> expert_tensor_of(const Claim& claim, const Network& network) {
+  if (!column(claim, "etp").empty()) return small_column(claim, "etp");
+  if (strategies::experts_of(network) == 0 || has_layout_file(claim)) return std::nullopt;
+  const RunLayout layout = layout_of(claim);
+  const bool fits = layout.data % small_column(claim, "ep") == 0;
+  const bool one = !fits || column_contains(claim, "framework", "Megatron-Bridge");
+  return layout.tensor > 1 && one ? std::optional<std::int32_t>(1) : std::nullopt;
 }
 
 void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
@@ -215,6 +238,7 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.sequence_parallel = column(claim, "sequence_parallel") == "yes";
   input.tensor_overlap = overlaps_products(claim);
   if (!column(claim, "ep").empty()) input.expert_parallel = small_column(claim, "ep");
+  input.expert_tensor_parallel = expert_tensor_of(claim, input.network);
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   strategies::check_zero_group(input, plan, location_of(claim, "zero_stage"));
   if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);

@@ -38,10 +38,10 @@ struct RunLayout {
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or
 /// tensor-parallel groups in pipeline stages of whole blocks (1F1B, interleaved with vp), with as
 /// many blocks as column `layout` gives ("13/11") or equally many. Replicas shard states by column
-/// zero_stage, in groups as columns zero_group or zero_range give, and divide experts by column ep;
-/// column recompute says what blocks drop, recompute_every which. Under FSDP (`parallelism`) the
-/// weights of a block are gathered together; otherwise gradients are reduced in buckets as column
-/// bucket or the trainer's default says, else all after the last kernel.
+/// zero_stage, in groups as columns zero_group or zero_range give, and divide experts by columns ep
+/// and etp; column recompute says what blocks drop, recompute_every which. Under FSDP
+/// (`parallelism`) the weights of a block are gathered together; otherwise gradients are reduced in
+/// buckets as column bucket or the trainer's default says, else all after the last kernel.
 ///
 /// input   batch, micro_batches, degrees, zero_stage and bucket are set here; reduce_precision is
 ///         read

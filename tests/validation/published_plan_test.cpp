@@ -279,6 +279,26 @@ TEST_CASE("published plan: column ep divides experts, and seq_len is that of sam
   strategies::StrategyInput input{both.network, cluster, *cost};
   both.plan = published_plan(claim, input);
   CHECK(strategies::degrees_of(both.network, both.plan).ep == 4);
+  // Eight GPUs of a stage, whose four replicas cannot divide the experts in eight; and
+  // Megatron-Bridge's recipes.
+  const auto whole = [&](const char* ep, const char* framework, const char* etp) {
+    Claim other = claim;
+    other.what["tp"] = "2";
+    other.what["pp"] = "1";
+    other.what["ep"] = ep;
+    other.what["etp"] = etp;
+    other.what["framework"] = framework;
+    other.what["sequence_parallel"] = "yes";
+    strategies::StrategyInput input{both.network, cluster, *cost};
+    const strategies::Degrees degrees =
+        strategies::degrees_of(both.network, published_plan(other, input));
+    CHECK(degrees.ep == input.expert_parallel);
+    return degrees.etp;
+  };
+  CHECK(whole("8", "Megatron-LM", "") == 1);
+  CHECK(whole("4", "Megatron-LM", "") == 2);
+  CHECK(whole("4", "Megatron-LM", "1") == 1);
+  CHECK(whole("4", "Megatron-Bridge, container 26.04", "") == 1);
   claim.what["layers"] = "4";
   CHECK(testing::refusal_of([&] { static_cast<void>(load_network_of(claim)); }) ==
         "f:2:layers: 4 blocks, but mixtral-8x7b has 32; accepted: the blocks of the network, which "
