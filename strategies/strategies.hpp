@@ -92,9 +92,7 @@ struct StrategyOptions {
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
   std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
-  std::optional<std::int32_t> expert_parallel{};  ///< see experts.hpp
-  /// Devices of a tensor group that split each expert: all, unless it is 1 (whole_experts).
-  std::optional<std::int32_t> expert_tensor_parallel{};
+  std::optional<std::int32_t> expert_parallel{}, expert_tensor_parallel{};  ///< see experts.hpp
   std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
   ContextExchange context_exchange = ContextExchange::p2p;
   std::int32_t virtual_pipeline =

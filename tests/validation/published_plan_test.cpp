@@ -289,10 +289,10 @@ TEST_CASE("published plan: column ep divides experts, and seq_len is that of sam
     other.what["etp"] = etp;
     other.what["framework"] = framework;
     other.what["sequence_parallel"] = "yes";
-    strategies::StrategyInput input{both.network, cluster, *cost};
+    strategies::StrategyInput asked{both.network, cluster, *cost};
     const strategies::Degrees degrees =
-        strategies::degrees_of(both.network, published_plan(other, input));
-    CHECK(degrees.ep == input.expert_parallel);
+        strategies::degrees_of(both.network, published_plan(other, asked));
+    CHECK(degrees.ep == asked.expert_parallel);
     return degrees.etp;
   };
   CHECK(whole("8", "Megatron-LM", "") == 1);
