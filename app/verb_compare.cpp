@@ -67,10 +67,8 @@ report::Document interrupted(const experiment::Experiment& experiment,
   return report::report_comparison(experiment, results, best_of(results), nullptr, missing);
 }
 
-/// --jobs and --time-limit; a process with other threads or a caller in this process works alone
-/// unless it asks for more.
-void read_work(const experiment::Arguments& arguments, const experiment::Experiment& experiment,
-               experiment::CompareWork& work) {
+/// --jobs and --time-limit.
+void read_work(const experiment::Arguments& arguments, experiment::CompareWork& work) {
   const std::optional<std::size_t> jobs = jobs_argument(arguments);
   work.limit = time_argument(arguments, "--time-limit");
   if (work.limit && arguments.has("--scaling")) {
@@ -86,11 +84,7 @@ void read_work(const experiment::Arguments& arguments, const experiment::Experim
     throw InputError(forks, "worker processes cannot be forked from a process with several threads",
                      "accepted: --jobs 1 without --time-limit, or another process");
   }
-  if (jobs) {
-    work.jobs = *jobs;
-  } else if (!arguments.poll) {
-    work.jobs = experiment::useful_jobs(experiment);
-  }
+  work.jobs = jobs.value_or(1);
 }
 
 }  // namespace
@@ -115,7 +109,7 @@ Outcome run_compare(const experiment::Arguments& arguments) {
     counts = experiment::parse_scaling(request.scaling,
                                        devices_of(experiment.cluster, DeviceKind::gpu).size());
   }
-  read_work(arguments, experiment, work);
+  read_work(arguments, work);
   std::vector<std::optional<Row>> rows(chosen.size());
   // Pages and hardware need all of a run, which stays in the process that simulated it.
   const bool runs_here = report || request.hardware;

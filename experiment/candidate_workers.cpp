@@ -119,12 +119,6 @@ std::vector<std::vector<std::size_t>> rounds_of(
 
 }  // namespace
 
-std::size_t useful_jobs(const Experiment& experiment) {
-  constexpr std::size_t least = 400;  // layers x devices: searches of a tenth of a second
-  const std::size_t size = experiment.network.layers.size() * experiment.cluster.devices.size();
-  return size < least || !may_fork_workers() ? 1 : usable_processors();
-}
-
 std::vector<std::optional<Candidate>> plan_in_workers(
     const Experiment& experiment, const std::vector<const strategies::Strategy*>& strategies,
     const CompareWork& work, bool quiet, const RowMaker& row,

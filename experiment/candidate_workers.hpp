@@ -21,10 +21,6 @@ struct CompareWork {
 /// The row of a candidate that has a plan.
 using RowMaker = std::function<RunResult(const Candidate&, Progress&)>;
 
-/// How many processes save time: as many as processors, but one for small inputs, whose searches
-/// take less than starting processes does, and where processes cannot be forked.
-[[nodiscard]] std::size_t useful_jobs(const Experiment& experiment);
-
 /// As plan_all(), in processes that are forked from this one, which must have a single thread
 /// (may_fork_workers). The plans are the same: those that start from others begin when those are
 /// known. A process that dies makes its strategy's candidate an error and costs nothing else.

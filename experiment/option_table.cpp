@@ -308,7 +308,7 @@ constexpr Option table[] = {
      "with --published: skip rows that take more than about a second",
      "quick", member<&Request::validation, &ValidationOptions::quick>},
 
-    {"--jobs", "N", work, "compare sweep", "work in N processes (default: all cores; of a sweep, and in Python, 1)"},
+    {"--jobs", "N", work, "compare sweep", "work in N processes (default: 1)"},
     {"--time-limit", "TIME", work, "compare sweep",
      "stop then, with what is known; of a sweep, begin no point later: the next call goes on"},
     {"--shard", "I/N", sweep, "sweep",

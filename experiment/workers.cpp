@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -257,13 +256,6 @@ bool may_fork_workers() {
   std::size_t entries = 0;  // "." and ".." among them
   while (::readdir(threads.get()) != nullptr) ++entries;
   return entries <= 3;
-}
-
-std::size_t usable_processors() {
-  cpu_set_t processors;
-  CPU_ZERO(&processors);
-  if (::sched_getaffinity(0, sizeof processors, &processors) != 0) return 1;
-  return static_cast<std::size_t>(std::max(1, CPU_COUNT(&processors)));
 }
 
 }  // namespace parsim::experiment

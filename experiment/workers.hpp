@@ -32,8 +32,6 @@ struct WorkLimits {
 /// Whether worker processes may be forked here: not from a process with several threads, whose
 /// locks the child would find as another thread left them.
 [[nodiscard]] bool may_fork_workers();
-/// Processors that this process may use.
-[[nodiscard]] std::size_t usable_processors();
 
 /// Works on tasks, in order, and returns how many ended; fewer than all only at the limit of time.
 ///
