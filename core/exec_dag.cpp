@@ -319,11 +319,16 @@ ExecDag ExecDag::from_tables(Tables tables) {
   return dag;
 }
 
+bool ExecDag::in_each_unit(OpId id) const {
+  if (fold.units == nullptr) return false;
+  return kind(id) != OpKind::collective ||
+         !fold.units->beyond_first(group(GroupId{record(id).device}));
+}
+
 std::int64_t ExecDag::count(OpId id) const {
-  if (units == nullptr) return 1;
-  const bool of_all =
-      kind(id) == OpKind::collective && units->beyond_first(group(GroupId{record(id).device}));
-  return of_all ? 1 : static_cast<std::int64_t>(units->count());
+  std::size_t all = in_each_unit(id) ? fold.units->count() : 1;
+  if (fold.ranks != nullptr && kind(id) != OpKind::collective) all *= fold.ranks->count();
+  return static_cast<std::int64_t>(all);
 }
 
 bool operator==(const ExecDag& a, const ExecDag& b) {

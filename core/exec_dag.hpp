@@ -56,9 +56,9 @@ class ExecDag {
   Precision reduce_precision = Precision::fp32;  ///< of weight gradients
   Optimizer optimizer = Optimizer::momentum;
   std::string strategy, cluster;
-  /// Of a folded DAG: the operations are those of the first unit, and the sums of gradients those
-  /// of all. Null: of all devices. It never leaves the process: files and hardware get a whole DAG.
-  std::shared_ptr<const AlikeUnits> units{};
+  /// Whose operations are there. A folded DAG never leaves the process: files and hardware get a
+  /// whole one.
+  Fold fold{};
 
   // Interned tables: the id of an equal entry if there is one (for works: among the last ones).
   RegionId intern(const Region& region);
@@ -91,8 +91,10 @@ class ExecDag {
   [[nodiscard]] std::span<const OpId> predecessors(OpId id) const;
   /// Bytes as explained at Collective and OpRecord::payload.
   [[nodiscard]] Bytes payload(OpId id) const { return {records_[id.index()].payload}; }
-  /// Equal operations that this one stands for: 1, or in a folded DAG one in each unit.
+  /// Equal operations that this one stands for: 1, or in a folded DAG one in each unit and rank.
   [[nodiscard]] std::int64_t count(OpId id) const;
+  /// Whether each unit of a folded DAG has such an operation, of which only one is there.
+  [[nodiscard]] bool in_each_unit(OpId id) const;
   /// Of what a transfer or collective reads.
   [[nodiscard]] Role role(OpId id) const {
     return slices_[static_cast<std::size_t>(records_[id.index()].what)].role;

@@ -70,8 +70,7 @@ void file(const ExecDag& dag, OpId id, const Span& span, std::vector<DeviceSpans
       break;
     case OpKind::collective:
       for (const DeviceId member : dag.group(GroupId{record.device})) {
-        // Other units' devices get what the first one's have.
-        if (dag.units != nullptr && dag.units->unit_of[member.index()] != 0) continue;
+        if (dag.fold.lacks(member)) continue;  // it gets what another one has
         at(member.value).communication.push_back(span);
       }
       break;
@@ -103,7 +102,7 @@ std::vector<DeviceUse> device_use(const ExecDag& dag, const Timeline& timeline,
     use[d].exposed_communication = rest(length(communication) - overlap(kernels, communication));
     use[d].idle = rest(whole - use[d].compute - use[d].exposed_communication);
   }
-  if (dag.units != nullptr) dag.units->copy_to_all(use);
+  dag.fold.copy_to_all(use);
   return use;
 }
 

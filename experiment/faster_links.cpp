@@ -43,7 +43,7 @@ std::string links_anomaly(const Experiment& experiment, const Run& run, const Pl
   const Cluster cluster = with_faster_links(experiment.cluster);
   const auto simulator = sim::make_simulator(cluster, experiment.step_cost(), options);
   std::optional<Timeline> timeline =
-      run.dag.units == nullptr ? simulator->run(run.dag) : simulator->run_folded(run.dag);
+      run.dag.fold ? simulator->run_folded(run.dag) : simulator->run(run.dag);
   if (!timeline)
     timeline = simulator->run(lowering::lower(experiment.network, experiment.cluster, plan));
   const Seconds faster = makespan(*timeline);

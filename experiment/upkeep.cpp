@@ -167,7 +167,7 @@ std::vector<Seconds> kernel_times(const ExecDag& dag, const Cluster& cluster,
     if (kind == OpKind::transfer || kind == OpKind::collective) continue;
     busy[static_cast<std::size_t>(dag.record(OpId{i}).device)] += times.times[i];
   }
-  if (dag.units != nullptr) dag.units->copy_to_all(busy);
+  dag.fold.copy_to_all(busy);
   return busy;
 }
 

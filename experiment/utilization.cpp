@@ -97,7 +97,7 @@ StepFlops step_flops(const ExecDag& dag, const Cluster& cluster) {
     flops.recomputed.value += static_cast<double>(dag.count(OpId{i})) * *known;
   }
   std::vector<bool> computes = computing(dag, cluster.devices.size());
-  if (dag.units != nullptr) dag.units->copy_to_all(computes);
+  dag.fold.copy_to_all(computes);
   for (std::size_t d = 0; d < computes.size(); ++d) {
     if (computes[d]) flops.peak.value += cluster.model(DeviceId{d}).peak_at(dag.precision).value;
   }

@@ -53,6 +53,11 @@ const std::vector<OpId>& DagSink::once(After& after) {
 
 void DagSink::begin(const PlanFragments& parts) {
   parts_ = &parts;
+  if (parts.units != nullptr) dag_.fold.units = std::make_shared<const AlikeUnits>(*parts.units);
+  if (ranks_ != nullptr) {
+    if (auto ranks = ranks_of(*parts.plan, parts.cluster, *ranks_))
+      operations_.fold(std::move(ranks), *ranks_->cost);
+  }
   for (std::size_t l = 0; l < parts.layers.size(); ++l) {
     const LayerId id{l};
     const Layer& layer = parts.network[id];
@@ -107,7 +112,7 @@ Shares DagSink::shares_of(const Movement& movement) {
 }
 
 OpId DagSink::kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, After& after) {
-  return dag_.add(
+  return operations_.add(
       Compute{works_[id.index()][cell], pass, parts_->layers[id.index()]->devices[cell], m},
       once(after));
 }
@@ -123,7 +128,7 @@ OpId DagSink::ring_kernel(LayerId id, const Ring& ring, std::size_t member, std:
   // Gradients of others' keys and values travel.
   constexpr std::uint32_t keys_and_values = 0b110;
   if (block != member) work.edges_to_partial_sum |= keys_and_values;
-  return dag_.add(Compute{dag_.intern(work), pass, ring.devices[member], m}, once(after));
+  return operations_.add(Compute{dag_.intern(work), pass, ring.devices[member], m}, once(after));
 }
 
 OpId DagSink::ring_send(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
@@ -131,8 +136,8 @@ OpId DagSink::ring_send(LayerId id, const Ring& ring, std::size_t member, std::s
   const LayerId producer = parts_->network[id].inputs[operand + 1];
   const Slice what = slice(output(producer), Role::activation, m, ring.blocks[operand][block]);
   const DeviceId next = ring.devices[(member + 1) % ring.devices.size()];
-  return dag_.add(Transfer{ring.devices[member], next, what, what, false}, Stream::tensor,
-                  once(after));
+  return operations_.add(Transfer{ring.devices[member], next, what, what, false}, Stream::tensor,
+                         once(after));
 }
 
 OpId DagSink::ring_return(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
@@ -140,16 +145,17 @@ OpId DagSink::ring_return(LayerId id, const Ring& ring, std::size_t member, std:
   const TensorId edge = store({id, operand + 1});
   const Region& region = ring.blocks[operand][block];
   const DeviceId next = ring.devices[(member + 1) % ring.devices.size()];
-  return dag_.add(Transfer{ring.devices[member], next, slice(edge, Role::partial_sum, m, region),
-                           slice(edge, Role::gradient, m, region), true},
-                  Stream::tensor, once(after));
+  return operations_.add(
+      Transfer{ring.devices[member], next, slice(edge, Role::partial_sum, m, region),
+               slice(edge, Role::gradient, m, region), true},
+      Stream::tensor, once(after));
 }
 
 OpId DagSink::ring_add(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
                        std::size_t operand, std::int32_t m, After& after) {
   const TensorId edge = store({id, operand + 1});
   const Region& region = ring.blocks[operand][block];
-  return dag_.add(
+  return operations_.add(
       Local{LocalKind::add, ring.devices[member], slice(edge, Role::gradient, m, region),
             slice(edge, Role::partial_sum, m, region)},
       once(after));
@@ -165,11 +171,11 @@ OpId DagSink::ring_home(LayerId id, const Ring& ring, std::size_t member, std::s
                         ? slice(output(producer), Role::gradient, m, region)
                         : slice(edge, Role::partial_sum, m, region);
   const OpId added =
-      dag_.add(Local{LocalKind::add, ring.devices[member], received, own}, once(after));
+      operations_.add(Local{LocalKind::add, ring.devices[member], received, own}, once(after));
   if (own.role == Role::gradient) return added;
   // What returns to the producer comes through the same buffer.
-  return dag_.add(Local{LocalKind::drop, ring.devices[member], received, received},
-                  std::vector<OpId>{added});
+  return operations_.add(Local{LocalKind::drop, ring.devices[member], received, received},
+                         std::vector<OpId>{added});
 }
 
 OpId DagSink::sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,
@@ -182,12 +188,12 @@ OpId DagSink::sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut:
     from = to = slice(output(id), Role::statistics, m, all);
   }
   if (sum.devices.size() == 1)
-    return dag_.add(Local{LocalKind::copy, sum.devices[0], from, to}, once(after));
+    return operations_.add(Local{LocalKind::copy, sum.devices[0], from, to}, once(after));
   Shares shares;
   for (const Region& region : sum.statistics.empty() ? how.shares : sum.statistics)
     shares.regions.push_back(dag_.intern(region));
-  return dag_.add(Collective{kind_of(sum, how), dag_.intern(sum.devices), from, to}, shares,
-                  Stream::tensor, once(after));
+  return operations_.add(Collective{kind_of(sum, how), dag_.intern(sum.devices), from, to}, shares,
+                         Stream::tensor, once(after));
 }
 
 OpId DagSink::arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,
@@ -195,35 +201,36 @@ OpId DagSink::arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m,
   const Movement& movement = arrival.movement;
   const Slice what = slice(output(id), Role::activation, m, hull_of(movement));
   if (!is_collective(movement.pattern) && movement.pattern != Pattern::scatter_gather) {
-    return dag_.add(Transfer{movement.devices[0], movement.devices[1], what, what, false}, stream,
-                    once(after));
+    return operations_.add(Transfer{movement.devices[0], movement.devices[1], what, what, false},
+                           stream, once(after));
   }
-  return dag_.add(Collective{kind_of(movement.pattern), dag_.intern(movement.devices), what, what},
-                  shares_of(movement), stream, once(after));
+  return operations_.add(
+      Collective{kind_of(movement.pattern), dag_.intern(movement.devices), what, what},
+      shares_of(movement), stream, once(after));
 }
 
 OpId DagSink::arrive_leg(LayerId id, const FanOut::Arrival& arrival, std::size_t leg,
                          std::int32_t m, Stream stream, After& after) {
   const Leg& way = arrival.movement.legs[leg];
   const Slice what = slice(output(id), Role::activation, m, way.region);
-  return dag_.add(Transfer{way.from, way.to, what, what, false}, stream, once(after));
+  return operations_.add(Transfer{way.from, way.to, what, what, false}, stream, once(after));
 }
 
 OpId DagSink::add_received(LayerId id, Consumer edge, const FanOut::Store& from, std::int32_t m,
                            DeviceId device, const After& after) {
   const Role role = from.partial_sum ? Role::partial_sum : Role::gradient;
   After behind = after;
-  return dag_.add(Local{LocalKind::add, device, slice(store(edge), role, m, from.region),
-                        slice(output(id), Role::gradient, m, from.region)},
-                  once(behind));
+  return operations_.add(Local{LocalKind::add, device, slice(store(edge), role, m, from.region),
+                               slice(output(id), Role::gradient, m, from.region)},
+                         once(behind));
 }
 
 OpId DagSink::add_jointly(Consumer from, Consumer to, const FanOut::Joint::Addition& addition,
                           std::int32_t m, After& after) {
-  return dag_.add(Local{LocalKind::add, addition.where,
-                        slice(store(from), Role::partial_sum, m, addition.region),
-                        slice(store(to), Role::partial_sum, m, addition.region)},
-                  once(after));
+  return operations_.add(Local{LocalKind::add, addition.where,
+                               slice(store(from), Role::partial_sum, m, addition.region),
+                               slice(store(to), Role::partial_sum, m, addition.region)},
+                         once(after));
 }
 
 DagSink::Ways DagSink::ways(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m) {
@@ -245,13 +252,14 @@ OpId DagSink::move_home(LayerId id, Consumer edge, const FanOut::Return& way, st
   const Movement& movement = way.movement;
   const auto [from, to] = ways(id, edge, way, m);
   if (movement.pattern == Pattern::local_add)
-    return dag_.add(Local{LocalKind::add, movement.devices[0], from, to}, once(after));
+    return operations_.add(Local{LocalKind::add, movement.devices[0], from, to}, once(after));
   if (!is_collective(movement.pattern)) {
-    return dag_.add(Transfer{movement.devices[0], movement.devices[1], from, to, true}, stream,
-                    once(after));
+    return operations_.add(Transfer{movement.devices[0], movement.devices[1], from, to, true},
+                           stream, once(after));
   }
-  return dag_.add(Collective{kind_of(movement.pattern), dag_.intern(movement.devices), from, to},
-                  shares_of(movement), stream, once(after));
+  return operations_.add(
+      Collective{kind_of(movement.pattern), dag_.intern(movement.devices), from, to},
+      shares_of(movement), stream, once(after));
 }
 
 OpId DagSink::sum_home(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m,
@@ -261,7 +269,7 @@ OpId DagSink::sum_home(LayerId id, Consumer edge, const FanOut::Return& way, std
   sent.role = Role::gradient;
   Shares shares;
   for (const Region& region : way.movement.sums) shares.regions.push_back(dag_.intern(region));
-  return dag_.add(
+  return operations_.add(
       Collective{CollectiveKind::reduce_scatter, dag_.intern(way.movement.summing), from, sent},
       shares, Stream::tensor, once(after));
 }
@@ -272,84 +280,89 @@ OpId DagSink::leg_home(LayerId id, Consumer edge, const FanOut::Return& way, std
   auto [from, to] = ways(id, edge, way, m);
   if (!way.movement.summing.empty()) from.role = Role::gradient;
   from.region = to.region = dag_.intern(one.region);
-  return dag_.add(Transfer{one.from, one.to, from, to, true}, stream, once(after));
+  return operations_.add(Transfer{one.from, one.to, from, to, true}, stream, once(after));
 }
 
 OpId DagSink::gather_home(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m,
                           After& after) {
   const Slice to = ways(id, edge, way, m).to;
-  return dag_.add(Collective{CollectiveKind::all_gather, dag_.intern(way.movement.devices), to, to},
-                  shares_of(way.movement), Stream::tensor, once(after));
+  return operations_.add(
+      Collective{CollectiveKind::all_gather, dag_.intern(way.movement.devices), to, to},
+      shares_of(way.movement), Stream::tensor, once(after));
 }
 
 void DagSink::drop_gradients(std::size_t s, DeviceId device, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  dag_.add(Local{LocalKind::drop, device, gradient, gradient}, once(after));
+  operations_.add(Local{LocalKind::drop, device, gradient, gradient}, once(after));
 }
 
 OpId DagSink::gather_weights(std::size_t s, std::size_t zero_group, After& after) {
   const Slice weight = of_bucket(s, Role::weight);
   const GroupId members = dag_.intern(parts_->sums[s]->zero_group(zero_group));
-  return dag_.add(Collective{CollectiveKind::all_gather, members, weight, weight}, shares_[s],
-                  Stream::gradient, once(after));
+  return operations_.add(Collective{CollectiveKind::all_gather, members, weight, weight},
+                         shares_[s], Stream::gradient, once(after));
 }
 
 OpId DagSink::sum(std::size_t s, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  return dag_.add(Collective{CollectiveKind::all_reduce,
-                             dag_.intern(parts_->sums[s]->whole().devices), gradient, gradient},
-                  {}, Stream::gradient, once(after));
+  return operations_.add(
+      Collective{CollectiveKind::all_reduce, dag_.intern(parts_->sums[s]->whole().devices),
+                 gradient, gradient},
+      {}, Stream::gradient, once(after));
 }
 
 OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_shares, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
   const GroupId members = dag_.intern(parts_->sums[s]->zero_group(zero_group));
-  return dag_.add(Collective{CollectiveKind::reduce_scatter, members, gradient,
-                             adds_shares ? sum_so_far(gradient) : gradient},
-                  shares_[s], Stream::gradient, once(after));
+  return operations_.add(Collective{CollectiveKind::reduce_scatter, members, gradient,
+                                    adds_shares ? sum_so_far(gradient) : gradient},
+                         shares_[s], Stream::gradient, once(after));
 }
 
 OpId DagSink::sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, After& after) {
   Slice share{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
   if (adds_shares) share = sum_so_far(share);
-  return dag_.add(Collective{CollectiveKind::all_reduce,
-                             dag_.intern(parts_->sums[s]->whole().holders_of(rank)), share, share},
-                  {}, Stream::replicas, once(after));
+  return operations_.add(
+      Collective{CollectiveKind::all_reduce, dag_.intern(parts_->sums[s]->whole().holders_of(rank)),
+                 share, share},
+      {}, Stream::replicas, once(after));
 }
 
 OpId DagSink::send_sum(std::size_t s, std::size_t mirror, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
   const DeviceId from = group(s).devices[parts_->sums[s]->mirror_source[mirror]];
-  return dag_.add(Transfer{from, group(s).mirrors[mirror], gradient, gradient, false},
-                  Stream::gradient, once(after));
+  return operations_.add(Transfer{from, group(s).mirrors[mirror], gradient, gradient, false},
+                         Stream::gradient, once(after));
 }
 
 OpId DagSink::push(std::size_t s, std::size_t holder, After after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  return dag_.add(
+  return operations_.add(
       Transfer{group(s).devices[holder], group(s).sync.server, gradient, gradient, true},
       Stream::gradient, once(after));
 }
 
 OpId DagSink::server_update(std::size_t s, After& after) {
-  return dag_.add(Update{group(s).sync.server, of_bucket(s, Role::weight)}, once(after));
+  return operations_.add(Update{group(s).sync.server, of_bucket(s, Role::weight)}, once(after));
 }
 
 void DagSink::pull(std::size_t s, std::size_t holder, After& after) {
   const Slice weight = of_bucket(s, Role::weight);
-  dag_.add(Transfer{group(s).sync.server, parts_->sums[s]->holders[holder], weight, weight, false},
-           Stream::gradient, once(after));
+  operations_.add(
+      Transfer{group(s).sync.server, parts_->sums[s]->holders[holder], weight, weight, false},
+      Stream::gradient, once(after));
 }
 
 OpId DagSink::copy_share(std::size_t s, std::size_t holder, After& after) {
   const Slice part = share(s, holder, Role::weight_gradient);
-  return dag_.add(Local{LocalKind::copy, parts_->sums[s]->holders[holder], sum_so_far(part), part},
-                  once(after));
+  return operations_.add(
+      Local{LocalKind::copy, parts_->sums[s]->holders[holder], sum_so_far(part), part},
+      once(after));
 }
 
 OpId DagSink::update(std::size_t s, std::size_t holder, After& after) {
-  return dag_.add(Update{parts_->sums[s]->holders[holder], share(s, holder, Role::weight)},
-                  once(after));
+  return operations_.add(Update{parts_->sums[s]->holders[holder], share(s, holder, Role::weight)},
+                         once(after));
 }
 
 }  // namespace parsim::lowering

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/exec_dag.hpp"
+#include "lowering/rank_fold.hpp"
 #include "lowering/walk.hpp"
 
 namespace parsim::lowering {
@@ -29,9 +30,16 @@ class DagSink {
     after.insert(after.end(), more.begin(), more.end());
   }
 
-  explicit DagSink(ExecDag& dag) : dag_(dag) {}
+  /// ranks   not null: equal ones are folded, where the plan has some; fewer are looked for when
+  ///         these turned out to differ
+  explicit DagSink(ExecDag& dag, RankSearch* ranks = nullptr)
+      : dag_(dag), ranks_(ranks), operations_(dag) {}
   static bool worth_walking(const PlanFragments&) { return true; }
-  static bool gives_up() { return false; }
+  /// Ranks that were to be folded are not equal.
+  [[nodiscard]] bool gives_up() const {
+    if (operations_.failed()) ranks_->most = operations_.count() - 1;
+    return operations_.failed();
+  }
   /// Interns what the operations refer to. Throws InputError for a layer with more resharded
   /// operands than an operation can name.
   void begin(const PlanFragments& parts);
@@ -128,6 +136,8 @@ class DagSink {
   [[nodiscard]] Ways ways(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m);
 
   ExecDag& dag_;
+  RankSearch* ranks_;
+  RankFold operations_;
   const PlanFragments* parts_ = nullptr;
   std::vector<std::vector<WorkId>> works_;  ///< by layer, cell
   std::vector<TensorId> buckets_;           ///< by sum

@@ -10,20 +10,21 @@ namespace parsim::lowering {
 
 namespace {
 
-/// `finder`: null if operations of all devices are wanted; `memory`: null if it is not asked for.
-ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan, UnitFinder* finder,
-              std::vector<MemoryUse>* memory) {
+/// `finder`: null if operations of all devices are wanted; `ranks`: not null to fold equal ones;
+/// `memory`: null if it is not asked for. Nothing if ranks differ: there are fewer.
+std::optional<ExecDag> lower(const Network& network, const Cluster& cluster, const Plan& plan,
+                             UnitFinder* finder, RankSearch* ranks,
+                             std::vector<MemoryUse>* memory) {
   validate(plan, network, cluster, fmt::format("plan of strategy '{}'", plan.strategy));
   ExecDag dag(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision);
   dag.strategy = plan.strategy;
   dag.cluster = plan.cluster;
-  DagSink sink(dag);
+  DagSink sink(dag, ranks);
   FragmentStore store(network, cluster, nullptr);
   Walk<DagSink> walk(store, sink, finder);
   walk.parts().find_layers(plan);
   walk.run();
-  if (const AlikeUnits* units = walk.parts().units)
-    dag.units = std::make_shared<const AlikeUnits>(*units);
+  if (sink.gives_up()) return std::nullopt;
   if (memory != nullptr) *memory = memory_use(walk.parts());
   return dag;
 }
@@ -31,21 +32,24 @@ ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan, 
 }  // namespace
 
 ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan) {
-  return lower(network, cluster, plan, nullptr, nullptr);
+  return *lower(network, cluster, plan, nullptr, nullptr, nullptr);
 }
 
 Lowered lower_with_memory(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::vector<MemoryUse> memory;
-  ExecDag dag = lower(network, cluster, plan, nullptr, &memory);
-  return {std::move(dag), std::move(memory)};
+  std::optional<ExecDag> dag = lower(network, cluster, plan, nullptr, nullptr, &memory);
+  return {*std::move(dag), std::move(memory)};
 }
 
 Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
-                     const Plan& plan, std::size_t most_units) {
-  UnitFinder finder(cluster, &cost, most_units);
+                     const Plan& plan, Folding folding) {
+  UnitFinder finder(cluster, &cost, folding.most_units);
   std::vector<MemoryUse> memory;
-  ExecDag dag = lower(network, cluster, plan, &finder, &memory);
-  return {std::move(dag), std::move(memory)};
+  RankSearch ranks{&cost};
+  std::optional<ExecDag> dag;
+  while (!dag)
+    dag = lower(network, cluster, plan, &finder, folding.ranks ? &ranks : nullptr, &memory);
+  return {*std::move(dag), std::move(memory)};
 }
 
 std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
@@ -57,11 +61,13 @@ std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
 
 PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                    const Plan& plan, Executor& engine) {
-  // The most units first: machines, say. If they are not alike, those of a leaf switch may be.
-  std::size_t most = std::numeric_limits<std::size_t>::max();
+  // Ranks first; then the most units: machines, say. If they are not alike, those of a leaf switch
+  // may be.
+  Folding folding;
   for (;;) {
-    PlanRun run{lower_folded(network, cluster, cost, plan, most), {}};
-    if (run.lowered.dag.units == nullptr) {
+    PlanRun run{lower_folded(network, cluster, cost, plan, folding), {}};
+    const Fold& fold = run.lowered.dag.fold;
+    if (!fold) {
       run.timeline = engine.run(run.lowered.dag);
       return run;
     }
@@ -69,7 +75,8 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       run.timeline = *std::move(timeline);
       return run;
     }
-    most = run.lowered.dag.units->count() - 1;
+    if (fold.ranks == nullptr) folding.most_units = fold.units->count() - 1;
+    folding.ranks = false;
   }
 }
 

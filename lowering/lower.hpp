@@ -27,14 +27,18 @@ struct Lowered {
 [[nodiscard]] Lowered lower_with_memory(const Network& network, const Cluster& cluster,
                                         const Plan& plan);
 
-/// The same with the operations of one of several equal replicas (ExecDag::units), if the plan has
-/// some; else of all devices. `cost` says which devices are alike. For engines that can run it
-/// (Executor::run_folded).
-///
-/// most_units   fewer replicas than an engine could not run: each of several, among equal ones
-[[nodiscard]] Lowered lower_folded(
-    const Network& network, const Cluster& cluster, const CostModel& cost, const Plan& plan,
-    std::size_t most_units = std::numeric_limits<std::size_t>::max());
+/// How much is folded. An engine may be able to run less than the most.
+struct Folding {
+  /// Fewer replicas than an engine could not run: each of several, among equal ones.
+  std::size_t most_units = std::numeric_limits<std::size_t>::max();
+  bool ranks = true;  ///< of tensor-parallel groups
+};
+
+/// The same with the operations of one of several equal replicas and one of their equal ranks
+/// (ExecDag::fold), if the plan has some; else of all devices. `cost` says which devices are alike.
+/// For engines that can run it (Executor::run_folded).
+[[nodiscard]] Lowered lower_folded(const Network& network, const Cluster& cluster,
+                                   const CostModel& cost, const Plan& plan, Folding folding = {});
 
 /// The plan of one of several equal replicas, if it has some: how much work lower_folded has.
 /// Devices of one model count as alike.

@@ -283,17 +283,8 @@ bool UnitFinder::nexts_alike(const AlikeUnits& units) {
 const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> devices) {
   const auto [at, fresh] = known_.try_emplace(devices);
   if (!fresh) return at->second.get();
-  AlikeUnits units;
+  AlikeUnits units(std::move(devices), cluster_.devices.size());
   units.number = static_cast<std::int32_t>(known_.size());
-  units.unit_of.assign(cluster_.devices.size(), -1);
-  units.position_of.assign(cluster_.devices.size(), -1);
-  for (std::size_t u = 0; u < devices.size(); ++u) {
-    for (std::size_t p = 0; p < devices[u].size(); ++p) {
-      units.unit_of[devices[u][p].index()] = static_cast<std::int32_t>(u);
-      units.position_of[devices[u][p].index()] = static_cast<std::int32_t>(p);
-    }
-  }
-  units.devices = std::move(devices);
   if (cost_ == nullptr || find_hops(units))
     at->second = std::make_unique<AlikeUnits>(std::move(units));
   return at->second.get();

@@ -1,4 +1,4 @@
-// Whether collectives within the units of a folded DAG run over equal rings.
+// Whether what a folded DAG lacks goes over ways like those of what it has.
 #pragma once
 
 #include "core/exec_dag.hpp"
@@ -7,8 +7,9 @@
 namespace parsim::sim {
 
 /// False if some group of devices of the first unit has rings that differ from those of the same
-/// positions in another unit, or that cross links which are not the unit's own. Messages between
-/// two devices are alike by what units are; rings may take other ways.
-[[nodiscard]] bool rings_alike(const ExecDag& dag, PathCache& paths);
+/// positions in another unit, or that cross links which are not the unit's own (messages between
+/// two devices are alike by what units are; rings may take other ways), or if the ways of a
+/// transfer in two ranks have other links.
+[[nodiscard]] bool ways_alike(const ExecDag& dag, PathCache& paths);
 
 }  // namespace parsim::sim

@@ -43,7 +43,7 @@ class Classes {
   Classes(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
           PreparedDag& prepared)
       : dag_(dag),
-        units_(dag.units.get()),
+        units_(dag.fold.units.get()),
         prepared_(prepared),
         hop_bytes_(2 * cluster.links.size()) {
     for (std::size_t i = 0; i < cluster.links.size(); ++i) {
@@ -52,7 +52,7 @@ class Classes {
       links_.insert(links_.end(), 2, color);
     }
     for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
-    if (units_ == nullptr || (units_alike() && devices_alike())) collect(options.fidelity);
+    if (units_alike() && devices_alike()) collect(options.fidelity);
     if (!communications_.empty()) {
       plain_links_ = links_;
       open_hops(cluster, options.slowdowns.links.empty());
@@ -62,14 +62,14 @@ class Classes {
   /// False if too little is equal; of a folded DAG, if units would not stay equal.
   bool refine() {
     if (communications_.empty()) return false;  // kernels are only additions; or too many flows
-    if (find_classes(true)) return units_alike();
+    if (find_classes(true)) return units_alike() && ranks_alike();
     if (units_ == nullptr) return false;
     // Little is equal within a unit, but units may be: one class for each position in them.
     links_ = plain_links_;
     for (std::size_t i = 0; i < links_.size(); ++i) {
       if (units_->hop_unit[i] >= 0) links_[i] = mix(links_[i], units_->hop_origin[i] + Color{1});
     }
-    return find_classes(false) && units_alike();
+    return find_classes(false) && units_alike() && ranks_alike();
   }
 
   void merge(const SimulationOutput& output) {
@@ -125,15 +125,33 @@ class Classes {
     }
     return true;
   }
+  /// The flows of a transfer, which are those of all ranks, and collectives of one rank alone.
+  [[nodiscard]] bool ranks_alike() const {
+    if (dag_.fold.ranks == nullptr) return true;
+    const auto one_class = [&](const Communication& one) {
+      const auto first = flows_.begin() + static_cast<std::ptrdiff_t>(one.first);
+      const auto end = flows_.begin() + static_cast<std::ptrdiff_t>(one.end);
+      return dag_.kind(one.op) != OpKind::transfer ||
+             std::all_of(first, end, [&](const OpFlow& flow) {
+               return routes_[flow.route] == routes_[first->route];
+             });
+    };
+    return std::all_of(communications_.begin(), communications_.end(), one_class) &&
+           std::all_of(dag_.fold.images.begin(), dag_.fold.images.end(), [&](const auto& image) {
+             return operations_[image.first.index()] == operations_[image.second.index()];
+           });
+  }
   [[nodiscard]] bool devices_alike() const {
-    if (devices_.empty()) return true;
-    const std::vector<DeviceId>& first = units_->devices[0];
-    for (const std::vector<DeviceId>& unit : units_->devices) {
-      for (std::size_t p = 0; p < unit.size(); ++p) {
-        if (devices_[unit[p].index()] != devices_[first[p].index()]) return false;
-      }
-    }
-    return true;
+    const auto alike = [&](const AlikeDevices* all) {
+      if (all == nullptr || devices_.empty()) return true;
+      const std::vector<DeviceId>& first = all->devices[0];
+      return std::all_of(all->devices.begin(), all->devices.end(), [&](const auto& unit) {
+        return std::equal(unit.begin(), unit.end(), first.begin(), [&](DeviceId a, DeviceId b) {
+          return devices_[a.index()] == devices_[b.index()];
+        });
+      });
+    };
+    return alike(units_) && alike(dag_.fold.ranks.get());
   }
 
   void collect(Fidelity fidelity) {
@@ -147,7 +165,7 @@ class Classes {
     }
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
-      const bool within = dag_.count(OpId{i}) > 1;
+      const bool within = dag_.in_each_unit(OpId{i});
       // The output's spans are not touched.
       flows_of(dag_, prepared_, OpId{i}, fidelity,
                {{},

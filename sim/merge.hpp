@@ -38,7 +38,8 @@ namespace parsim::sim {
 /// Of a folded DAG (ExecDag::units) other units' operations are not there: their links carry what
 /// the first unit's own carry, and flows of sums over all units. It merges only if the links of
 /// every unit then have the classes of the first one's. Where refinement leads to too many classes,
-/// each position in a unit starts as a class of its own.
+/// each position in a unit starts as a class of its own. Of folded ranks a transfer has the flows
+/// of all, which must become one class.
 ///
 /// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
 ///

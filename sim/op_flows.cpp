@@ -63,7 +63,7 @@ void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelit
 
 std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op) {
   if (prepared.merged()) return prepared.flows.at(op.value).flows.size();
-  if (dag.kind(op) == OpKind::transfer) return 1;
+  if (dag.kind(op) == OpKind::transfer) return rank_count(dag);
   const GroupId group{dag.record(op).device};
   const std::size_t n = dag.group(group).size();
   if (static_cast<CollectiveKind>(dag.record(op).sub) == CollectiveKind::all_to_all) {
@@ -110,9 +110,12 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
     }
   };
   if (dag.kind(op) == OpKind::transfer) {
-    add_pair(DeviceId{record.device}, DeviceId{record.to}, dag.payload(op), CollectiveChoice{});
     const auto wait = prepared.transfer_waits.find(op.value);
-    if (wait != prepared.transfer_waits.end()) result.flows.back().wait = wait->second;
+    for (std::size_t rank = 0; rank < rank_count(dag); ++rank) {
+      add_pair(of_rank(dag, record.device, rank), of_rank(dag, record.to, rank), dag.payload(op),
+               CollectiveChoice{});
+      if (wait != prepared.transfer_waits.end()) result.flows.back().wait = wait->second;
+    }
   } else if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
     const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
     const CollectiveChoice choice = choice_of(prepared, op);

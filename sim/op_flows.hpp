@@ -7,8 +7,9 @@
 
 namespace parsim::sim {
 
-/// The flows of an operation, for hops and macro. Adds to `output` the bytes that links carry and
-/// those that are reduced in the network; merge_equals() has counted those of merged operations.
+/// The flows of an operation, for hops and macro. Of a DAG with folded ranks a transfer has those
+/// of all ranks. Adds to `output` the bytes that links carry and those that are reduced in the
+/// network; merge_equals() has counted those of merged operations.
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
               const SimulationOutput& output, OpFlows& result);
 

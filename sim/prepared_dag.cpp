@@ -158,7 +158,8 @@ void add_routes(const ExecDag& dag, OpId id, PathCache& paths, Fidelity fidelity
     }
   };
   if (dag.kind(id) == OpKind::transfer) {
-    add_pair(DeviceId{record.device}, DeviceId{record.to});
+    for (std::size_t rank = 0; rank < rank_count(dag); ++rank)
+      add_pair(of_rank(dag, record.device, rank), of_rank(dag, record.to, rank));
     return;
   }
   const std::vector<DeviceId>& group = dag.group(GroupId{record.device});

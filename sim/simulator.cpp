@@ -29,7 +29,7 @@ class Simulator final : public Executor {
       : cluster_(cluster), cost_(cost), options_(options), paths_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
-    ensure(dag.units == nullptr, "a folded DAG runs as such");
+    ensure(!dag.fold, "a folded DAG runs as such");
     return *run(dag, false);
   }
   [[nodiscard]] std::optional<Timeline> run_folded(const ExecDag& dag) override {
@@ -41,8 +41,7 @@ class Simulator final : public Executor {
   [[nodiscard]] std::optional<Timeline> run(const ExecDag& dag, bool must_merge) {
     PreparedDag prepared = prepare(dag, cost_, paths_, options_);
     // What was measured of the first unit's messages is not known of the others'.
-    if (must_merge && (prepared.measured_messages || !rings_alike(dag, paths_)))
-      return std::nullopt;
+    if (must_merge && (prepared.measured_messages || !ways_alike(dag, paths_))) return std::nullopt;
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());

@@ -31,7 +31,7 @@ void check_same(const Request& request, const std::string& strategy, bool folds)
   const Planned planned = make_plan(experiment, strategies::strategy(strategy, "test"));
   const Run all = run_plan(experiment, planned);
   const Run folded = run_plan(experiment, planned, Operations::folded);
-  CHECK((folded.dag.units != nullptr) == folds);
+  CHECK((folded.dag.fold.units != nullptr) == folds);
   const RunResult &a = all.result, &b = folded.result;
   const auto near = [](Seconds x, Seconds y) {
     return x.count() == testing::approx(y.count()).epsilon(1e-9);

@@ -1,4 +1,5 @@
-// A DAG of one of several equal replicas, unfolded, is that of all of them, operation by operation.
+// A DAG of one of several equal replicas, and of one of their equal ranks, unfolded is that of all
+// of them, operation by operation.
 #include <doctest/doctest.h>
 
 #include <optional>
@@ -8,9 +9,11 @@
 #include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
+#include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/random_replicas.hpp"
 #include "tests/support/tiny_networks.hpp"
 
@@ -34,18 +37,27 @@ std::vector<DeviceId> devices_of(const ExecDag& dag, OpId id) {
   return {DeviceId{record.device}};
 }
 
-/// The operations of a unit's devices, which are named as those of the first unit.
-std::vector<SeenOp> seen_by(const ExecDag& dag, const Timeline& timeline, const AlikeUnits& units,
-                            std::int32_t unit) {
+/// The operations of the devices of a rank in a unit, which are named as those of the first ones.
+std::vector<SeenOp> seen_by(const ExecDag& dag, const Timeline& timeline, const Fold& fold,
+                            std::size_t unit, std::size_t rank) {
+  const auto number = [](const AlikeDevices& all, DeviceId device) {
+    return static_cast<std::size_t>(all.unit_of[device.index()]);
+  };
   std::vector<SeenOp> all;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     SeenOp seen{dag.kind(id), dag.stream(id),   dag.record(id).sub, dag.payload(id),
                 {},           timeline.spans[i]};
-    for (const DeviceId device : devices_of(dag, id)) {
-      if (units.unit_of[device.index()] != unit) continue;
-      const auto position = static_cast<std::size_t>(units.position_of[device.index()]);
-      seen.devices.push_back(units.devices[0][position]);
+    for (DeviceId device : devices_of(dag, id)) {
+      if (fold.units != nullptr) {
+        if (number(*fold.units, device) != unit) continue;
+        device = fold.units->image(device, 0);
+      }
+      if (fold.ranks != nullptr) {
+        if (number(*fold.ranks, device) != rank) continue;
+        device = fold.ranks->image(device, 0);
+      }
+      seen.devices.push_back(device);
     }
     if (!seen.devices.empty()) all.push_back(std::move(seen));
   }
@@ -75,16 +87,16 @@ bool equal(const std::vector<DeviceUse>& a, const std::vector<DeviceUse>& b, Sec
 }
 
 struct FoldedCounts {
-  std::size_t plans = 0, folded = 0, run = 0, coarser = 0;
+  std::size_t plans = 0, folded = 0, run = 0, coarser = 0, ranks = 0;
 };
 
-/// The plan folded, in fewer units if need be, against all of it on `reference`.
+/// The plan folded, without ranks and in fewer units if need be, against all of it on `reference`.
 void compare_folded(const World& world, const Plan& plan, Executor& simulator, Executor& reference,
                     FoldedCounts& counts) {
   ++counts.plans;
   std::optional<lowering::Lowered> folded =
       lowering::lower_folded(world.network, world.cluster, *world.cost, plan);
-  if (folded->dag.units == nullptr) return;
+  if (!folded->dag.fold) return;
   ++counts.folded;
   const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
   CHECK(bytes_moved(folded->dag) == bytes_moved(whole));
@@ -93,20 +105,25 @@ void compare_folded(const World& world, const Plan& plan, Executor& simulator, E
   for (std::size_t op = 0; op < folded->dag.size(); ++op) operations += folded->dag.count(OpId{op});
   CHECK(operations == static_cast<std::int64_t>(whole.size()));
   std::optional<Timeline> found = simulator.run_folded(folded->dag);
-  while (!found && folded->dag.units != nullptr) {
-    const std::size_t fewer = folded->dag.units->count() - 1;
-    folded = lowering::lower_folded(world.network, world.cluster, *world.cost, plan, fewer);
-    if (folded->dag.units != nullptr) found = simulator.run_folded(folded->dag);
-    if (found) ++counts.coarser;
+  lowering::Folding folding;
+  while (!found && folded->dag.fold) {
+    if (folded->dag.fold.ranks == nullptr) folding.most_units = folded->dag.fold.units->count() - 1;
+    folding.ranks = false;
+    folded = lowering::lower_folded(world.network, world.cluster, *world.cost, plan, folding);
+    if (folded->dag.fold) found = simulator.run_folded(folded->dag);
+    if (found && folding.most_units < world.cluster.devices.size()) ++counts.coarser;
   }
   if (!found) return;
   ++counts.run;
-  const AlikeUnits& units = *folded->dag.units;
+  const Fold& fold = folded->dag.fold;
+  if (fold.ranks != nullptr) ++counts.ranks;
   const Timeline all = reference.run(whole);
   const Seconds step = makespan(all);
-  const std::vector<SeenOp> wanted = seen_by(folded->dag, *found, units, 0);
-  for (std::size_t u = 0; u < units.count(); ++u)
-    CHECK(equal(wanted, seen_by(whole, all, units, static_cast<std::int32_t>(u)), step));
+  const std::vector<SeenOp> wanted = seen_by(folded->dag, *found, fold, 0, 0);
+  for (std::size_t u = 0; u < (fold.units == nullptr ? 1 : fold.units->count()); ++u) {
+    for (std::size_t r = 0; r < (fold.ranks == nullptr ? 1 : fold.ranks->count()); ++r)
+      CHECK(equal(wanted, seen_by(whole, all, fold, u, r), step));
+  }
   const std::size_t devices = world.cluster.devices.size();
   CHECK(equal(device_use(folded->dag, *found, devices), device_use(whole, all, devices), step));
   CHECK(found->hop_bytes == all.hop_bytes);
@@ -191,8 +208,8 @@ TEST_CASE("folded: of the machines of a leaf switch those amid a ring are simula
   const lowering::PlanRun run =
       lowering::run_folded(world.network, world.cluster, *world.cost, plan, *simulator);
   const ExecDag& dag = run.lowered.dag;
-  REQUIRE(dag.units != nullptr);
-  CHECK(dag.units->count() == 3);
+  REQUIRE(dag.fold.units != nullptr);
+  CHECK(dag.fold.units->count() == 3);
   const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
   options.merge = false;
   const Timeline all = sim::make_simulator(world.cluster, *world.cost, options)->run(whole);
@@ -200,6 +217,50 @@ TEST_CASE("folded: of the machines of a leaf switch those amid a ring are simula
   CHECK(run.timeline.hop_bytes == all.hop_bytes);
   // Of the four machines of a leaf switch those in the middle of the ring are alike, too.
   CHECK(run.timeline.merged_operations > static_cast<std::int64_t>(dag.size()) / 5);
+}
+
+TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
+  FoldedCounts counts;
+  const TemporaryFolder folder;
+  // Without biases, which the first rank alone adds.
+  const Network llama = networks::load_network(
+      folder.write("config.json",
+                   R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 8,
+                       "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 512,
+                       "vocab_size": 512, "max_position_embeddings": 64})"),
+      {}, "test");
+  for (const char* fabric : {"nodes:2x8,device=v100-sxm2,nics=8", "nodes:4x4,device=v100-sxm2",
+                             "nvswitch:8,device=v100-sxm2", "dgx-v100"}) {
+    const World world(llama, topologies::load_cluster(fabric, "test"));
+    for (const std::int32_t tensor : {2, 4}) {
+      for (const std::int32_t stages : {1, 2}) {
+        for (const std::int32_t zero : {0, 1, 3}) {
+          if (zero == 3 && stages > 1) continue;
+          strategies::StrategyInput input = world.input(64);
+          input.tensor_parallel = tensor;
+          input.pipeline_parallel = stages;
+          input.zero_stage = zero;
+          input.sequence_parallel = zero != 0;
+          if (stages == 2 && zero == 1) input.virtual_pipeline = 2;
+          if (stages == 1 && zero == 1) input.context_parallel = 2;
+          const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+          sim::SimOptions options;
+          options.engine = sim::Engine::fast;
+          if (zero != 0) options.collectives = sim::CollectiveCost::nccl;
+          const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
+          options.merge = false;
+          const auto reference = sim::make_simulator(world.cluster, *world.cost, options);
+          CAPTURE(fabric);
+          CAPTURE(tensor);
+          CAPTURE(stages);
+          CAPTURE(zero);
+          compare_folded(world, plan, *simulator, *reference, counts);
+        }
+      }
+    }
+  }
+  MESSAGE(counts.plans << " plans, " << counts.run << " run, of them by ranks: " << counts.ranks);
+  CHECK(counts.ranks > 20);
 }
 
 }  // namespace

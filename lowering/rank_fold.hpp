@@ -1,0 +1,92 @@
+// Equal ranks of tensor-parallel groups: the DAG gets what the first one does. Private to
+// lowering/.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/exec_dag.hpp"
+#include "core/kernel_times.hpp"
+
+namespace parsim::lowering {
+
+/// Which ranks to look for.
+struct RankSearch {
+  const CostModel* cost = nullptr;  ///< devices of one model that it cannot tell apart are alike
+  std::size_t most = std::numeric_limits<std::size_t>::max();  ///< more turned out to differ
+};
+
+/// What may be the ranks of the plan's tensor-parallel groups: alike devices next to each other in
+/// every layer, as many as the last cut of some layer has parts, the most of these; null if there
+/// are none.
+[[nodiscard]] std::shared_ptr<const AlikeDevices> ranks_of(const Plan& plan, const Cluster& cluster,
+                                                           const RankSearch& search);
+
+/// Appends operations to a DAG: of the first rank, and of other ranks the collectives. What others
+/// do by themselves is compared with what the first one did as the same one in a row: it must be
+/// the same kind of operation, take as long, move as many bytes and wait for the same operations,
+/// those of other ranks being taken for the first one's. By induction, all ranks then do the same
+/// at the same dates, as long as links treat them alike, which is for the simulator to find out.
+class RankFold {
+ public:
+  explicit RankFold(ExecDag& dag) : dag_(dag) {}
+  /// From now on. The ranks and the cost model must outlive it.
+  void fold(std::shared_ptr<const AlikeDevices> ranks, const CostModel& cost);
+  /// Ranks differ: the DAG is of no use.
+  [[nodiscard]] bool failed() const { return failed_; }
+  [[nodiscard]] std::size_t count() const { return ranks_->count(); }
+
+  // As in ExecDag; the id of the first rank's operation.
+  OpId add(const Compute& op, const std::vector<OpId>& after);
+  OpId add(const Update& op, const std::vector<OpId>& after);
+  OpId add(const Local& op, const std::vector<OpId>& after);
+  OpId add(const Transfer& op, Stream stream, const std::vector<OpId>& after);
+  OpId add(const Collective& op, const Shares& shares, Stream stream,
+           const std::vector<OpId>& after);
+
+ private:
+  enum class Members : std::uint8_t { unknown, all_ranks, one_rank, others };
+  [[nodiscard]] std::int32_t rank(DeviceId device) const { return ranks_->unit_of[device.index()]; }
+  [[nodiscard]] Members members_of(GroupId group);
+  /// Whether two works of one layer take as long in each pass, and mean the same.
+  [[nodiscard]] bool alike(WorkId a, WorkId b, Pass pass, DeviceId device);
+  [[nodiscard]] bool alike(const Slice& a, const Slice& b) const;
+  /// The first rank's operation that is the next one in a row for a device of another rank, if it
+  /// waits for the same ones; null if ranks differ.
+  [[nodiscard]] OpId next(std::vector<std::vector<OpId>>& done, std::vector<std::size_t>& number,
+                          DeviceId device, const std::vector<OpId>& after);
+  template <class Kind, class Equal>
+  [[nodiscard]] OpId same(const Kind& op, DeviceId device, const std::vector<OpId>& after,
+                          Equal equal);
+  OpId fail() {
+    failed_ = true;
+    return {};
+  }
+  /// Of the first rank: `own` is its new operation.
+  OpId did(DeviceId device, OpId own) {
+    done_[device.index()].push_back(own);
+    return own;
+  }
+  [[nodiscard]] DeviceId first(DeviceId device) const { return ranks_->image(device, 0); }
+
+  ExecDag& dag_;
+  std::shared_ptr<const AlikeDevices> ranks_;
+  std::unique_ptr<KernelTimes> times_;
+  bool failed_ = false;
+  // By device: of the first rank what it did, of others how much of it they have done; collectives
+  // of one rank by its first member.
+  std::vector<std::vector<OpId>> done_, summed_;
+  std::vector<std::size_t> number_, sums_;
+  std::vector<Members> members_;  ///< by group
+  /// By work of another rank: the first rank's that it was compared with, and in which passes.
+  struct Compared {
+    WorkId with;
+    std::uint8_t passes = 0, alike = 0;  ///< a bit for each
+  };
+  std::vector<Compared> compared_;
+};
+
+}  // namespace parsim::lowering
