@@ -157,6 +157,15 @@ std::vector<Alias> read_aliases(const std::string& kind) {
 
 }  // namespace
 
+std::string recompute_text(const Claim& claim) {
+  std::string text = text_of(claim, "recompute");
+  if (!text.empty()) return text;
+  // torchtitan's [activation_checkpoint] selective_ac_option = "op".
+  const bool by_operation =
+      text_of(claim, "notes").find("selective (per operation)") != std::string::npos;
+  return by_operation ? "op" : "";
+}
+
 std::string missing_needs(const Claim& claim) {
   // Features in `needs` that can be expressed by now. "scale": a simulation that took too long;
   // "device": one that is unknown is refused by its name.
@@ -164,7 +173,7 @@ std::string missing_needs(const Claim& claim) {
       "cp",     "device", "ep",  "etp",   "fp8",        "hierarchical-zero", "hsdp",
       "layout", "mla",    "moe", "scale", "tp-overlap", "uneven-placement",  "vp"};
   const std::string needs = text_of(claim, "needs");
-  const bool recompute_known = !text_of(claim, "recompute").empty();
+  const bool recompute_known = !recompute_text(claim).empty();
   std::vector<std::string> missing;
   for (const std::string& word : split_at(needs, ',')) {
     const bool is_met = std::find(std::begin(met), std::end(met), word) != std::end(met) ||

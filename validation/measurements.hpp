@@ -17,6 +17,9 @@ enum class Split : std::uint8_t { calibrate, validate, unscored };
 /// `split_when_ready` gives once everything in its column `needs` can be expressed. Throws
 /// InputError for another text.
 [[nodiscard]] Split split_of(const Claim& claim);
+/// Column `recompute`; without it `op` where `notes` say "selective (per operation)", as of
+/// torchtitan's runs.
+[[nodiscard]] std::string recompute_text(const Claim& claim);
 /// The features in the row's column `needs` that predictions cannot express yet: "ep, cp"; "" if
 /// none.
 [[nodiscard]] std::string missing_needs(const Claim& claim);

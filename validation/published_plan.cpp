@@ -41,30 +41,38 @@ std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
 }
 
 /// First layers of the row's stages, with as many blocks as column `layout` gives ("13/11"; text
-/// after a blank is a remark), else with equally many, as in Megatron-LM; or, where that needs the
-/// embedding and the head to count as a block each, with one less in the first and the last stage,
-/// as account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split of
-/// Megatron-Bridge's recipes do (src/megatron/bridge/recipes/qwen/qwen3_235b_a22b.py). Nothing if
-/// the number of blocks is not divisible.
+/// after a blank is a remark), else with equally many, as in Megatron-LM; or, where the column says
+/// "embedding and loss" or Megatron-Bridge's recipes need it, with one less in the first and the
+/// last stage, as account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split do
+/// (src/megatron/bridge/recipes/qwen/qwen3_235b_a22b.py). Nothing if the number of blocks is not
+/// divisible.
 std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const Network& network,
                                                      std::int32_t stages) {
   const std::vector<std::size_t> blocks = strategies::first_layers_of_blocks(network);
   const std::string where = location_of(claim, "layout");
-  const std::string text = column(claim, "layout").substr(0, column(claim, "layout").find(' '));
+  const std::string layout = column(claim, "layout");
+  const bool ends = layout.starts_with("embedding and loss");
+  const std::string text = ends ? "" : layout.substr(0, layout.find(' '));
   const auto count = static_cast<std::size_t>(stages);
-  if (text.empty() && stages == 1) return std::vector<std::size_t>{0};
-  const bool counts_ends = column_contains(claim, "framework", "Megatron-Bridge") &&
-                           blocks.size() % count != 0 && blocks.size() > count;
+  if (text.empty() && !ends && stages == 1) return std::vector<std::size_t>{0};
+  const bool counts_ends = ends || (column_contains(claim, "framework", "Megatron-Bridge") &&
+                                    blocks.size() % count != 0 && blocks.size() > count);
   const std::size_t counted = blocks.size() + (counts_ends ? 2 : 0);
+  if (ends && (stages == 1 || counted % count != 0 || counted < 2 * count)) {
+    throw InputError(where,
+                     fmt::format("embedding and loss in the place of two blocks, and {} blocks in "
+                                 "{} stages",
+                                 blocks.size(), stages),
+                     fmt::format("accepted: a divisor of {} stages, two or more", counted));
+  }
   if (text.empty() && (blocks.empty() || counted % count != 0)) return std::nullopt;
   std::vector<std::size_t> sizes(text.empty() ? count : 0, counted / count);
   if (text.empty() && counts_ends) {
     --sizes.front();
     --sizes.back();
   }
-  for (const std::string& size : text.empty() ? std::vector<std::string>{} : split_at(text, '/')) {
+  for (const std::string& size : text.empty() ? std::vector<std::string>{} : split_at(text, '/'))
     sizes.push_back(static_cast<std::size_t>(parse_whole(size, where, 1, 1 << 20)));
-  }
   std::vector<std::size_t> first;
   std::size_t block = 0;
   for (const std::size_t size : sizes) {
@@ -115,9 +123,10 @@ ZeroGroup zero_group_of(const Claim& claim) {
   return {0, column_contains(claim, "parallelism", "HYBRID_SHARD")};
 }
 
-/// Column `recompute`: a word of --recompute, yes for full, no or nothing for none.
+/// Column `recompute`: a word of --recompute, yes for full, no or nothing for none. Without it
+/// `notes` may say what is computed again in torchtitan's words (recompute_text).
 strategies::Recompute recompute_of(const Claim& claim) {
-  const std::string text = column(claim, "recompute");
+  const std::string text = recompute_text(claim);
   if (text == "yes") return strategies::Recompute::full;
   if (text.empty() || text == "no") return strategies::Recompute::none;
   return experiment::parse_spelling<strategies::Recompute>(text, location_of(claim, "recompute"));

@@ -95,6 +95,12 @@ TEST_CASE("measurements: a row waits for what it needs, and no longer") {
   CHECK(missing_needs(selective) == "selective-recompute");
   selective.what["recompute"] = "op";
   CHECK(split_of(selective) == Split::validate);
+  selective.what["recompute"] = "";
+  selective.what["notes"] = "activation checkpointing: selective (per operation)";
+  CHECK(recompute_text(selective) == "op");
+  CHECK(missing_needs(selective).empty());
+  selective.what["recompute"] = "full";
+  CHECK(recompute_text(selective) == "full");
 }
 
 TEST_CASE("measurements: errors name the line") {

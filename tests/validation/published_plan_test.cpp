@@ -146,6 +146,26 @@ TEST_CASE("published plan: stages of unequal blocks, as the row says") {
   CHECK(blocks("1/3 (embedding and head count as a layer)").starts_with("block1."));
   CHECK(testing::refusal_of([&] { return blocks("2/3"); }) ==
         "f:2:layout: '2/3', 5 blocks in 2 stages; accepted: 4 blocks in 2 stages, as in 13/11");
+  CHECK(blocks("embedding and loss on stages of their own share").starts_with("block2."));
+}
+
+TEST_CASE("published plan: embedding and loss in the place of a block each") {
+  Claim claim = row("3D,1,2,4,4,4,32,,");
+  claim.what["layout"] = "embedding and loss";
+  claim.what["network"] =
+      "gpt:layers=6,hidden=64,heads=4,seq_length=32,vocab_size=128,attention=eager";
+  const auto both = planned(claim);
+  std::vector<std::string> seen(4);  // the stage's first block
+  for (std::size_t l = 0; l < both.network.layers.size(); ++l) {
+    std::string& first = seen[static_cast<std::size_t>(both.plan.schedule.stage_of_layer[l])];
+    const std::string& name = both.network.layers[l].name;
+    if (first.empty() && name.starts_with("block")) first = name.substr(0, name.find('.'));
+  }
+  CHECK(seen == std::vector<std::string>{"block0", "block1", "block3", "block5"});
+  claim.what["network"] = "gpt:layers=5,hidden=64,heads=4,seq_length=32,vocab_size=128";
+  CHECK(testing::refusal_of([&] { static_cast<void>(planned(claim)); }) ==
+        "f:2:layout: embedding and loss in the place of two blocks, and 5 blocks in 4 stages; "
+        "accepted: a divisor of 7 stages, two or more");
 }
 
 TEST_CASE("published plan: a row may name a layout file, a cluster and devices by machine") {
