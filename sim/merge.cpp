@@ -1,7 +1,6 @@
 #include "sim/merge.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <map>
 #include <unordered_set>
@@ -9,29 +8,12 @@
 #include <vector>
 
 #include "core/dag_traffic.hpp"
-#include "core/random.hpp"
+#include "sim/color.hpp"
 #include "sim/op_flows.hpp"
 
 namespace parsim::sim {
 
 namespace {
-
-/// Hash of all known properties of a member of a class; equal only for equal members.
-using Color = std::uint64_t;
-
-constexpr Color mix(Color a, Color b) {
-  return splitmix64(a * splitmix64_step + b + 0xd1b54a32d192ed03ULL);
-}
-Color mix(Color a, Seconds b) { return mix(a, std::bit_cast<Color>(b.count())); }
-Color mix(Color a, double b) { return mix(a, std::bit_cast<Color>(b)); }
-
-Color color_of(const SlowPeriods& slow) {
-  Color color = 0;
-  for (const SlowPeriod& period : slow.periods()) {
-    color = mix(mix(mix(color, period.from), period.to), period.factor);
-  }
-  return color;
-}
 
 /// More rounds mean a difference that travels from neighbour to neighbour: little would be equal.
 constexpr int most_rounds = 12;
