@@ -159,7 +159,6 @@ sim::Fusion fusion_of(const Claim& claim) {
   if (column_contains(claim, "framework", "Megatron")) return sim::Fusion::megatron;
   const std::vector<std::string> items = split_at(column(claim, "framework"), ',');
   const bool compiled = column_contains(claim, "framework", "compile") ||
-                        column_contains(claim, "framework", "torchtitan") ||
                         std::find(items.begin(), items.end(), " fused") != items.end();
   return compiled ? sim::Fusion::compiled : sim::Fusion::none;
 }

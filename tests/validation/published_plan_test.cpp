@@ -132,6 +132,18 @@ TEST_CASE("published plan: sends block where the framework waits for them") {
         }).starts_with("f:2:pipeline_sends: 'maybe'; accepted: overlapped, blocking"));
 }
 
+TEST_CASE("published plan: the framework says which kernels are fused") {
+  const auto fusion = [](const std::string& framework) {
+    Claim claim = row("3D,1,4,2,4,3,48,,");
+    claim.what["framework"] = framework;
+    return fusion_of(claim);
+  };
+  CHECK(fusion("torchtitan, torch.compile") == sim::Fusion::compiled);
+  CHECK(fusion("torchtitan, eager") == sim::Fusion::none);
+  CHECK(fusion("Megatron-LM core") == sim::Fusion::megatron);
+  CHECK(fusion("MXNet, fused") == sim::Fusion::compiled);
+}
+
 TEST_CASE("published plan: stages of unequal blocks, as the row says") {
   const auto blocks = [](const std::string& layout) {
     Claim claim = row("3D,1,4,2,4,3,48,,");
