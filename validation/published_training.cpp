@@ -185,19 +185,19 @@ Training::Training(const Claim& claim)
   input.sync = Sync::Kind::ring;
   if (has_layout(claim)) {
     input.optimizer = Optimizer::adam;
-    const Plan plan = published_plan(claim, input);
-    batch_ = plan.batch;
-    memory_ = memory_of(input, plan);
-    dag_ = lowering::lower(network, cluster_, plan);
+    plan_ = published_plan(claim, input);
+    batch_ = plan_.batch;
+    memory_ = memory_of(input, plan_);
+    dag_ = lowering::lower_folded(network, cluster_, *tiles_, plan_).dag;
     return;
   }
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
   batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
   input.batch = batch_;
   if (column_contains(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
-  const Plan plan = strategies::plan_data(input);
-  memory_ = memory_of(input, plan);
-  dag_ = lowering::lower(network, cluster_, plan);
+  plan_ = strategies::plan_data(input);
+  memory_ = memory_of(input, plan_);
+  dag_ = lowering::lower_folded(network, cluster_, *tiles_, plan_).dag;
 }
 
 double Training::simulated(double kernels, double links, experiment::StepParts* parts) const {
@@ -205,9 +205,16 @@ double Training::simulated(double kernels, double links, experiment::StepParts* 
   options.engine = sim::Engine::automatic;
   const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
     const auto cost = sim::make_scaled(tiles, kernels);
-    const Timeline timeline = sim::make_simulator(cluster, *cost, options)->run(dag_);
-    if (parts != nullptr) *parts = experiment::step_parts(dag_, timeline, *cost, cluster);
-    return makespan(timeline).count();
+    const auto simulator = sim::make_simulator(cluster, *cost, options);
+    const auto seen = [&](const ExecDag& dag, const Timeline& timeline) {
+      if (parts != nullptr) *parts = experiment::step_parts(dag, timeline, *cost, cluster);
+      return makespan(timeline).count();
+    };
+    if (!dag_.fold) return seen(dag_, simulator->run(dag_));
+    if (const auto timeline = simulator->run_folded(dag_)) return seen(dag_, *timeline);
+    const lowering::PlanRun run =
+        lowering::run_folded(dag_.network, cluster, *cost, plan_, *simulator);
+    return seen(run.lowered.dag, run.timeline);
   };
   if (links == 1) return time(cluster_, *tiles_);
   const Cluster changed = experiment::with_links_between_machines(cluster_, links);

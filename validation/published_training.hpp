@@ -55,6 +55,7 @@ class Training {
   }
   /// Samples of one step.
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
+  /// Folded, if the plan has equal replicas or ranks.
   [[nodiscard]] const ExecDag& dag() const { return dag_; }
   /// Of the device with the highest share of memory used, with the default headroom.
   [[nodiscard]] const PeakMemory& memory() const { return memory_; }
@@ -72,7 +73,8 @@ class Training {
   sim::SimOptions options_;
   std::unique_ptr<CostModel> tiles_;
   std::int64_t batch_ = 0;
-  ExecDag dag_;
+  Plan plan_;
+  ExecDag dag_;  ///< folded, if the plan has equal replicas or ranks
   PeakMemory memory_;
 };
 
