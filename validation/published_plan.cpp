@@ -232,8 +232,8 @@ RunLayout layout_of(const Claim& claim) {
 bool overlaps_products(const Claim& claim) {
   if (column(claim, "sequence_parallel") != "yes") return false;
   constexpr std::string_view feature = "tp-overlap";
-  return column(claim, "tp_overlap") == "yes" || column_contains(claim, "needs", feature) ||
-         column_contains(claim, "soft", feature);
+  return column(claim, "tp_overlap") == "yes" || column(claim, "tp_comm_overlap") == "True" ||
+         column_contains(claim, "needs", feature) || column_contains(claim, "soft", feature);
 }
 
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {

@@ -32,7 +32,8 @@ struct RunLayout {
 [[nodiscard]] RunLayout layout_of(const Claim& claim);
 
 /// True if its run overlapped collectives of tensor parallelism with products (--tp-overlap):
-/// column tp_overlap is yes, or `needs` or `soft` have tp-overlap.
+/// column tp_overlap is yes, tp_comm_overlap (Megatron-LM's name) True, or `needs` or `soft` have
+/// tp-overlap.
 [[nodiscard]] bool overlaps_products(const Claim& claim);
 
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or

@@ -132,6 +132,19 @@ TEST_CASE("published plan: sends block where the framework waits for them") {
         }).starts_with("f:2:pipeline_sends: 'maybe'; accepted: overlapped, blocking"));
 }
 
+TEST_CASE(
+    "published plan: overlap of tensor parallelism by either name, with sequence parallelism") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  claim.what["tp_comm_overlap"] = "True";
+  CHECK_FALSE(overlaps_products(claim));
+  claim.what["sequence_parallel"] = "yes";
+  CHECK(overlaps_products(claim));
+  claim.what["tp_comm_overlap"] = "False";
+  CHECK_FALSE(overlaps_products(claim));
+  claim.what["tp_overlap"] = "yes";
+  CHECK(overlaps_products(claim));
+}
+
 TEST_CASE("published plan: the framework says which kernels are fused") {
   const auto fusion = [](const std::string& framework) {
     Claim claim = row("3D,1,4,2,4,3,48,,");
