@@ -30,16 +30,14 @@ class DagSink {
     after.insert(after.end(), more.begin(), more.end());
   }
 
-  /// ranks   not null: equal ones are folded, where the plan has some; fewer are looked for when
-  ///         these turned out to differ
-  explicit DagSink(ExecDag& dag, RankSearch* ranks = nullptr)
+  /// ranks   not null: equal ones are folded, where the plan has some
+  explicit DagSink(ExecDag& dag, const RankSearch* ranks = nullptr)
       : dag_(dag), ranks_(ranks), operations_(dag) {}
   static bool worth_walking(const PlanFragments&) { return true; }
   /// Ranks that were to be folded are not equal.
-  [[nodiscard]] bool gives_up() const {
-    if (operations_.failed()) ranks_->most = operations_.count() - 1;
-    return operations_.failed();
-  }
+  [[nodiscard]] bool gives_up() const { return operations_.failed(); }
+  /// How many these are.
+  [[nodiscard]] std::size_t ranks() const { return operations_.count(); }
   /// Interns what the operations refer to. Throws InputError for a layer with more resharded
   /// operands than an operation can name.
   void begin(const PlanFragments& parts);
@@ -136,7 +134,7 @@ class DagSink {
   [[nodiscard]] Ways ways(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m);
 
   ExecDag& dag_;
-  RankSearch* ranks_;
+  const RankSearch* ranks_;
   RankFold operations_;
   const PlanFragments* parts_ = nullptr;
   std::vector<std::vector<WorkId>> works_;  ///< by layer, cell

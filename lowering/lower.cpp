@@ -24,7 +24,10 @@ std::optional<ExecDag> lower(const Network& network, const Cluster& cluster, con
   Walk<DagSink> walk(store, sink, finder);
   walk.parts().find_layers(plan);
   walk.run();
-  if (sink.gives_up()) return std::nullopt;
+  if (sink.gives_up()) {
+    ranks->most = sink.ranks() - 1;
+    return std::nullopt;
+  }
   if (memory != nullptr) *memory = memory_use(walk.parts());
   return dag;
 }

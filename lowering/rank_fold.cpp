@@ -111,8 +111,6 @@ OpId RankFold::next(std::vector<std::vector<OpId>>& done, std::vector<std::size_
   return std::equal(awaited.begin(), awaited.end(), after.begin(), after.end()) ? same : fail();
 }
 
-/// The operation of another rank that is `op` on the first one, which must be of one kind with it
-/// and satisfy `equal`.
 template <class Kind, class Equal>
 OpId RankFold::same(const Kind& op, DeviceId device, const std::vector<OpId>& after, Equal equal) {
   const OpId of_first = next(done_, number_, device, after);
@@ -122,29 +120,28 @@ OpId RankFold::same(const Kind& op, DeviceId device, const std::vector<OpId>& af
   return like != nullptr && equal(*like, op) ? of_first : fail();
 }
 
-OpId RankFold::add(const Compute& op, const std::vector<OpId>& after) {
+template <class Kind, class Equal>
+OpId RankFold::add_own(const Kind& op, const std::vector<OpId>& after, Equal equal) {
   if (ranks_ == nullptr) return dag_.add(op, after);
   if (failed_ || rank(op.device) < 0) return fail();
   if (rank(op.device) == 0) return did(op.device, dag_.add(op, after));
-  return same(op, op.device, after, [&](const Compute& a, const Compute& b) {
+  return same(op, op.device, after, equal);
+}
+
+OpId RankFold::add(const Compute& op, const std::vector<OpId>& after) {
+  return add_own(op, after, [&](const Compute& a, const Compute& b) {
     return a.pass == b.pass && a.micro_batch == b.micro_batch &&
            alike(a.work, b.work, a.pass, b.device);
   });
 }
 
 OpId RankFold::add(const Update& op, const std::vector<OpId>& after) {
-  if (ranks_ == nullptr) return dag_.add(op, after);
-  if (failed_ || rank(op.device) < 0) return fail();
-  if (rank(op.device) == 0) return did(op.device, dag_.add(op, after));
-  return same(op, op.device, after,
-              [&](const Update& a, const Update& b) { return alike(a.slice, b.slice); });
+  return add_own(op, after,
+                 [&](const Update& a, const Update& b) { return alike(a.slice, b.slice); });
 }
 
 OpId RankFold::add(const Local& op, const std::vector<OpId>& after) {
-  if (ranks_ == nullptr) return dag_.add(op, after);
-  if (failed_ || rank(op.device) < 0) return fail();
-  if (rank(op.device) == 0) return did(op.device, dag_.add(op, after));
-  return same(op, op.device, after, [&](const Local& a, const Local& b) {
+  return add_own(op, after, [&](const Local& a, const Local& b) {
     return a.kind == b.kind && alike(a.from, b.from) && alike(a.to, b.to);
   });
 }

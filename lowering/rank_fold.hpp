@@ -58,6 +58,10 @@ class RankFold {
   /// waits for the same ones; null if ranks differ.
   [[nodiscard]] OpId next(std::vector<std::vector<OpId>>& done, std::vector<std::size_t>& number,
                           DeviceId device, const std::vector<OpId>& after);
+  /// Of a kernel or what else a device does by itself.
+  template <class Kind, class Equal>
+  OpId add_own(const Kind& op, const std::vector<OpId>& after, Equal equal);
+  /// The operation of the first rank that is `op` of another one, of one kind and `equal` to it.
   template <class Kind, class Equal>
   [[nodiscard]] OpId same(const Kind& op, DeviceId device, const std::vector<OpId>& after,
                           Equal equal);

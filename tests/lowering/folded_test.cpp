@@ -146,6 +146,17 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
   }
 }
 
+/// Against the whole DAG, of which nothing is merged.
+void compare_with_whole(const World& world, const Plan& plan, bool nccl, FoldedCounts& counts) {
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
+  if (nccl) options.collectives = sim::CollectiveCost::nccl;
+  const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
+  options.merge = false;
+  const auto reference = sim::make_simulator(world.cluster, *world.cost, options);
+  compare_folded(world, plan, *simulator, *reference, counts);
+}
+
 TEST_CASE("folded: the operations and times of one of several equal replicas, on random plans") {
   FoldedCounts counts;
   std::uint64_t seed = 1;
@@ -178,16 +189,10 @@ TEST_CASE("folded: machines of rails fold by leaf switch, operation by operation
         input.zero_stage = zero;
         input.sequence_parallel = zero == 1;
         const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
-        sim::SimOptions options;
-        options.engine = sim::Engine::fast;
-        if (zero == 3) options.collectives = sim::CollectiveCost::nccl;
-        const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
-        options.merge = false;
-        const auto reference = sim::make_simulator(world.cluster, *world.cost, options);
         CAPTURE(fabric);
         CAPTURE(tensor);
         CAPTURE(zero);
-        compare_folded(world, plan, *simulator, *reference, counts);
+        compare_with_whole(world, plan, zero == 3, counts);
       }
     }
   }
@@ -244,17 +249,11 @@ TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
           if (stages == 2 && zero == 1) input.virtual_pipeline = 2;
           if (stages == 1 && zero == 1) input.context_parallel = 2;
           const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
-          sim::SimOptions options;
-          options.engine = sim::Engine::fast;
-          if (zero != 0) options.collectives = sim::CollectiveCost::nccl;
-          const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
-          options.merge = false;
-          const auto reference = sim::make_simulator(world.cluster, *world.cost, options);
           CAPTURE(fabric);
           CAPTURE(tensor);
           CAPTURE(stages);
           CAPTURE(zero);
-          compare_folded(world, plan, *simulator, *reference, counts);
+          compare_with_whole(world, plan, zero != 0, counts);
         }
       }
     }
