@@ -9,6 +9,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "sim/color.hpp"
+#include "sim/flow_lists.hpp"
 #include "sim/op_flows.hpp"
 
 namespace parsim::sim {
@@ -17,8 +18,9 @@ namespace {
 
 /// More rounds mean a difference that travels from neighbour to neighbour: little would be equal.
 constexpr int most_rounds = 12;
-/// An all-to-all has a flow for each pair; all flows are in memory at once here.
-constexpr std::size_t most_flows = 1 << 24;
+/// An all-to-all has a flow for each pair; those that differ are in memory at once here, and all
+/// are looked at in every round.
+constexpr std::size_t most_different_flows = 1 << 24, most_flows = 1 << 28;
 
 class Classes {
  public:
@@ -57,7 +59,7 @@ class Classes {
   void merge(const SimulationOutput& output) {
     choose_operations();
     choose_flows();
-    flows_ = {};  // millions, as the lists to come
+    lists_ = {};  // millions, as the lists to come
     operations_ = {};
     choose_waits();
     for (std::size_t i = 0; i < hop_bytes_.size(); ++i) {
@@ -74,7 +76,7 @@ class Classes {
  private:
   struct Communication {
     OpId op;
-    std::size_t first = 0, end = 0;  ///< its flows
+    std::size_t list = 0;  ///< of its flows
     Seconds longest_wait{}, least{};
     bool within = false;  ///< a unit of a folded DAG: each other unit has the same
   };
@@ -111,11 +113,10 @@ class Classes {
   [[nodiscard]] bool ranks_alike() const {
     if (dag_.fold.ranks == nullptr) return true;
     const auto one_class = [&](const Communication& one) {
-      const auto first = flows_.begin() + static_cast<std::ptrdiff_t>(one.first);
-      const auto end = flows_.begin() + static_cast<std::ptrdiff_t>(one.end);
+      const std::span<const OpFlow> flows = lists_.of(one.list);
       return dag_.kind(one.op) != OpKind::transfer ||
-             std::all_of(first, end, [&](const OpFlow& flow) {
-               return routes_[flow.route] == routes_[first->route];
+             std::all_of(flows.begin(), flows.end(), [&](const OpFlow& flow) {
+               return routes_[flow.route] == routes_[flows.front().route];
              });
     };
     return std::all_of(communications_.begin(), communications_.end(), one_class) &&
@@ -138,15 +139,19 @@ class Classes {
 
   void collect(Fidelity fidelity) {
     OpFlows flows;
-    const std::size_t expected = flow_count(dag_, prepared_);
-    if (expected > most_flows) return;
-    flows_.reserve(expected);
+    std::size_t count = 0;
     if (units_ != nullptr) {
       bytes_within_.resize(hop_bytes_.size());
       within_.resize(links_.size());
     }
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
+      const std::size_t of_this = flow_count(dag_, prepared_, OpId{i});
+      count += of_this;
+      if (lists_.flow_count() + of_this > most_different_flows || count > most_flows) {
+        communications_.clear();
+        return;
+      }
       const bool within = dag_.in_each_unit(OpId{i});
       // The output's spans are not touched.
       flows_of(dag_, prepared_, OpId{i}, fidelity,
@@ -154,10 +159,8 @@ class Classes {
                 within ? bytes_within_ : hop_bytes_,
                 within ? reduced_within_ : bytes_reduced_in_network_},
                flows);
-      const std::size_t first = flows_.size();
-      flows_.insert(flows_.end(), flows.flows.begin(), flows.flows.end());
       communications_.push_back(
-          {OpId{i}, first, flows_.size(), flows.longest_wait, flows.least, within});
+          {OpId{i}, lists_.add(flows.flows), flows.longest_wait, flows.least, within});
     }
     std::vector<bool> used(links_.size(), false);
     for (const Route* route : prepared_.table.routes) {
@@ -210,22 +213,20 @@ class Classes {
   /// follow one another.
   [[nodiscard]] std::vector<std::uint32_t> most_crossings() const {
     std::unordered_map<Color, std::uint32_t> most_of;  // by queue and hop
-    std::unordered_set<Color> seen;                    // queues with the same routes, often
+    std::unordered_set<Color> seen;                    // queues with the same flows, often
     std::vector<Queue> occupied;
     std::vector<std::size_t> crossed;
     std::vector<std::uint32_t> all(links_.size()), within(links_.size());
     for (const Communication& communication : communications_) {
       queues(dag_, communication.op, occupied);
       const Queue queue = occupied.front();
-      Color color = mix(static_cast<Color>(queue.device.value), static_cast<Color>(queue.queue));
-      const Color queue_color = mix(color, static_cast<Color>(communication.within));
-      color = queue_color;
-      for (std::size_t i = communication.first; i < communication.end; ++i)
-        color = mix(color, static_cast<Color>(flows_[i].route));
-      if (!seen.insert(color).second) continue;
+      const Color queue_color =
+          mix(mix(static_cast<Color>(queue.device.value), static_cast<Color>(queue.queue)),
+              static_cast<Color>(communication.within));
+      if (!seen.insert(mix(queue_color, static_cast<Color>(communication.list))).second) continue;
       crossed.clear();
-      for (std::size_t i = communication.first; i < communication.end; ++i) {
-        for (const Hop hop : prepared_.table.routes[flows_[i].route]->hops)
+      for (const OpFlow& flow : lists_.of(communication.list)) {
+        for (const Hop hop : prepared_.table.routes[flow.route]->hops)
           crossed.push_back(hop.index());
       }
       std::sort(crossed.begin(), crossed.end());
@@ -253,6 +254,10 @@ class Classes {
         routes_[i] += splitmix64(links_[open_[h].index()]);
       }
     }
+    of_lists_.assign(lists_.count(), 0);
+    for (std::size_t list = 0; list < of_lists_.size(); ++list) {
+      for (const OpFlow& flow : lists_.of(list)) of_lists_[list] += color_of_flow(0, flow);
+    }
   }
 
   [[nodiscard]] Color color_of_flow(Color operation, const OpFlow& flow) const {
@@ -261,11 +266,7 @@ class Classes {
   }
 
   [[nodiscard]] Color own_color(const Communication& communication) const {
-    Color flows = 0;
-    for (std::size_t i = communication.first; i < communication.end; ++i) {
-      flows += color_of_flow(0, flows_[i]);
-    }
-    return mix(mix(flows, communication.longest_wait), communication.least);
+    return mix(mix(of_lists_[communication.list], communication.longest_wait), communication.least);
   }
 
   [[nodiscard]] Color own_color_of_kernel(std::size_t op) const {
@@ -289,24 +290,29 @@ class Classes {
     }
   }
 
-  /// Calls visit(flow, its color, its communication) for every flow.
-  template <class Visit>
-  void each_flow(Visit visit) const {
-    for (const Communication& communication : communications_) {
-      const Color operation = operations_[communication.op.index()];
-      for (std::size_t i = communication.first; i < communication.end; ++i) {
-        visit(flows_[i], color_of_flow(operation, flows_[i]), communication);
-      }
-    }
-  }
-
   void color_links() {
     std::fill(carried_.begin(), carried_.end(), 0);
     std::fill(within_.begin(), within_.end(), 0);
-    each_flow([&](const OpFlow& flow, Color color, const Communication& communication) {
-      std::vector<Color>& carried = communication.within ? within_ : carried_;
-      for (const Hop hop : prepared_.table.routes[flow.route]->hops) carried[hop.index()] += color;
-    });
+    // Operations of one colour with the same flows, often many, at once.
+    struct Equals {
+      const Communication* first;
+      Color count;
+    };
+    std::unordered_map<Color, Equals> all;
+    for (const Communication& one : communications_) {
+      const Color color = mix(mix(operations_[one.op.index()], static_cast<Color>(one.list)),
+                              static_cast<Color>(one.within));
+      ++all.try_emplace(color, Equals{&one, 0}).first->second.count;
+    }
+    for (const auto& [color, equals] : all) {
+      std::vector<Color>& carried = equals.first->within ? within_ : carried_;
+      const Color operation = operations_[equals.first->op.index()];
+      for (const OpFlow& flow : lists_.of(equals.first->list)) {
+        const Color of_flow = equals.count * color_of_flow(operation, flow);
+        for (const Hop hop : prepared_.table.routes[flow.route]->hops)
+          carried[hop.index()] += of_flow;
+      }
+    }
     for (const std::size_t link : used_links_) {
       Color carried = carried_[link];
       if (units_ != nullptr && units_->hop_unit[link] >= 0)
@@ -336,11 +342,14 @@ class Classes {
       stands[link] = standing.try_emplace(links_[link], link).second;
     }
     std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
-    each_flow([&](const OpFlow& flow, Color color, const Communication&) {
-      for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
-        if (stands[hop.index()]) paths[color].push_back(hop);
+    for (const Communication& one : communications_) {
+      for (const OpFlow& flow : lists_.of(one.list)) {
+        for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
+          if (stands[hop.index()])
+            paths[color_of_flow(operations_[one.op.index()], flow)].push_back(hop);
+        }
       }
-    });
+    }
     RouteTable table;
     std::map<std::vector<std::size_t>, std::size_t> known;
     const auto number = [&](std::vector<Hop> way) {
@@ -361,12 +370,12 @@ class Classes {
       OpFlows& flows = prepared_.flows[communication.op.value];
       flows.longest_wait = communication.longest_wait;
       flows.least = communication.least;
-      for (std::size_t i = communication.first; i < communication.end; ++i) {
-        const Color color = color_of_flow(operations_[communication.op.index()], flows_[i]);
+      for (const OpFlow& flow : lists_.of(communication.list)) {
+        const Color color = color_of_flow(operations_[communication.op.index()], flow);
         const auto [entry, fresh] = numbers.try_emplace(color, 0);
         if (!fresh) continue;
         entry->second = number(paths.at(color));
-        flows.flows.push_back({entry->second, flows_[i].payload, flows_[i].wait});
+        flows.flows.push_back({entry->second, flow.payload, flow.wait});
       }
     }
     prepared_.table = std::move(table);
@@ -403,7 +412,7 @@ class Classes {
   const AlikeUnits* units_;  ///< null: the DAG is whole
   PreparedDag& prepared_;
   std::vector<Communication> communications_;
-  std::vector<OpFlow> flows_;
+  FlowLists lists_;
   std::vector<double> hop_bytes_, bytes_within_;  ///< `within`: of communication within units
   double bytes_reduced_in_network_ = 0, reduced_within_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
@@ -412,7 +421,7 @@ class Classes {
   std::vector<Color> closed_;  ///< by route: sum over its other hops
   std::vector<Color> plain_links_;
   // Colours; links by Hop::index().
-  std::vector<Color> links_, carried_, within_, devices_, routes_, operations_;
+  std::vector<Color> links_, carried_, within_, devices_, routes_, of_lists_, operations_;
 };
 
 }  // namespace

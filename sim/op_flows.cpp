@@ -61,6 +61,8 @@ void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelit
   }
 }
 
+}  // namespace
+
 std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op) {
   if (prepared.merged()) return prepared.flows.at(op.value).flows.size();
   if (dag.kind(op) == OpKind::transfer) return rank_count(dag);
@@ -70,16 +72,6 @@ std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op)
     return n * (n - 1);
   }
   return n * prepared.table.groups.at(group.value).rings->rings.size();
-}
-
-}  // namespace
-
-std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    if (prepared.seconds[i] < 0 && prepared.runs(i)) count += flow_count(dag, prepared, OpId{i});
-  }
-  return count;
 }
 
 CollectivePayload payload_of(const ExecDag& dag, OpId op) {

@@ -13,9 +13,9 @@ namespace parsim::sim {
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
               const SimulationOutput& output, OpFlows& result);
 
-/// The number of flows of all simulated operations at fidelity hops. All pairs of an all-to-all
-/// count, empty ones too.
-[[nodiscard]] std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared);
+/// The number of flows of a communication at fidelity hops. All pairs of an all-to-all count, empty
+/// ones too.
+[[nodiscard]] std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op);
 
 /// How long these flows take alone.
 [[nodiscard]] Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared,
