@@ -337,7 +337,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
       experiment::explain(experiment.strategy_input(), planned.plan, others, std::min(layers, top));
   keep_top(explanation.layers, top);
 
-  report::Document document = report::report_simulation(experiment, run.result);
+  report::Document document = report::report_simulation(experiment, run.result, false);
   const experiment::Waterfall parts =
       experiment::waterfall(run.dag, run.timeline, experiment.cluster);
   document.tables = {report::waterfall_table(parts, run.result.step_time),

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "app/cli.hpp"
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
@@ -108,7 +109,8 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
     rows = experiment::measure_rows(hardware, here, results, {run.dag});
     run.result = results[0];
   }
-  report::Document document = report::report_simulation(experiment, run.result);
+  report::Document document = report::report_simulation(
+      experiment, run.result, rows || chosen_format(arguments).name == "json");
   if (rows) report::add_hardware(document, {run.result}, *rows);
   if (trace) {
     const std::string text = path.ends_with(".svg")

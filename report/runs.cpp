@@ -84,7 +84,7 @@ std::optional<Table> jitter_table(const experiment::Experiment& experiment,
 }
 
 Document report_simulation(const experiment::Experiment& experiment,
-                           const experiment::RunResult& result) {
+                           const experiment::RunResult& result, bool with_json) {
   Document document;
   document.tables = {result_table({result}, true), device_table(result)};
   const auto [step, use] = plan_lines(result, document.tables.front());
@@ -110,7 +110,7 @@ Document report_simulation(const experiment::Experiment& experiment,
     document.notes.push_back(std::move(engine));
   }
   document.warnings = warnings_of(experiment, {result});
-  document.json = simulation_json(experiment, result, advice);
+  if (with_json) document.json = simulation_json(experiment, result, advice);
   add_question(document.tables.front(), experiment);
   return document;
 }

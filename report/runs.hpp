@@ -17,9 +17,11 @@ namespace parsim::report {
 /// "0.1.0".
 [[nodiscard]] std::string version();
 
-/// One strategy in detail: its row, then the devices.
+/// One strategy in detail: its row, then the devices. `with_json`: of 100,000 devices JSON takes
+/// longer than all else.
 [[nodiscard]] Document report_simulation(const experiment::Experiment& experiment,
-                                         const experiment::RunResult& result);
+                                         const experiment::RunResult& result,
+                                         bool with_json = true);
 /// Why a comparison lacks rows: "interrupted", "stopped by --time-limit 10 s"; and whose.
 struct Missing {
   std::string reason;

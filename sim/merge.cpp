@@ -9,8 +9,8 @@
 
 #include "core/dag_traffic.hpp"
 #include "sim/color.hpp"
-#include "sim/flow_lists.hpp"
 #include "sim/op_flows.hpp"
+#include "sim/open_hops.hpp"
 
 namespace parsim::sim {
 
@@ -28,6 +28,7 @@ class Classes {
           PreparedDag& prepared)
       : dag_(dag),
         units_(dag.fold.units.get()),
+        alone_(options.fidelity == Fidelity::analytic),
         prepared_(prepared),
         hop_bytes_(2 * cluster.links.size()) {
     for (std::size_t i = 0; i < cluster.links.size(); ++i) {
@@ -37,15 +38,25 @@ class Classes {
     }
     for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
     if (units_alike() && devices_alike()) collect(options.fidelity);
-    if (!communications_.empty()) {
-      plain_links_ = links_;
-      open_hops(cluster, options.slowdowns.links.empty());
+    if (communications_.empty()) return;
+    plain_links_ = links_;
+    if (alone_) {
+      color_lists_alone(cluster);
+    } else {
+      open_ = open_hops(dag, cluster, prepared_.table, communications_, lists_,
+                        options.slowdowns.links.empty());
     }
   }
 
   /// False if too little is equal; of a folded DAG, if units would not stay equal.
   bool refine() {
     if (communications_.empty()) return false;  // kernels are only additions; or too many flows
+    if (alone_) {
+      // A transfer would have the flows of all ranks, which share links.
+      if (dag_.fold.ranks != nullptr) return false;
+      color_operations();
+      return true;
+    }
     if (find_classes(true)) return units_alike() && ranks_alike();
     if (units_ == nullptr) return false;
     // Little is equal within a unit, but units may be: one class for each position in them.
@@ -58,7 +69,11 @@ class Classes {
 
   void merge(const SimulationOutput& output) {
     choose_operations();
-    choose_flows();
+    if (alone_) {
+      keep_flows();
+    } else {
+      choose_flows();
+    }
     lists_ = {};  // millions, as the lists to come
     operations_ = {};
     choose_waits();
@@ -74,13 +89,6 @@ class Classes {
   }
 
  private:
-  struct Communication {
-    OpId op;
-    std::size_t list = 0;  ///< of its flows
-    Seconds longest_wait{}, least{};
-    bool within = false;  ///< a unit of a folded DAG: each other unit has the same
-  };
-
   /// `few`: gives up where most links differ.
   bool find_classes(bool few) {
     std::size_t classes = link_classes();
@@ -184,79 +192,31 @@ class Classes {
     return static_cast<std::size_t>(std::unique(colors.begin(), colors.end()) - colors.begin());
   }
 
-  /// Finds the hops of each route that may decide its flows' rates, the open ones. The others carry
-  /// so few flows at once that a fair share of them is the rate of the route's slowest hop or more:
-  /// in a max-min allocation a flow whose bottleneck is such a hop has the rate that its slowest
-  /// hop gives it alone, so that what else the hop carries is of no concern to it. (The hop's other
-  /// flows may well mind this one: links still take the colours of all their flows.) For this a
-  /// hop's rate must not change.
-  void open_hops(const Cluster& cluster, bool steady) {
-    const std::vector<std::uint32_t> most = most_crossings();
-    for (const Route* route : prepared_.table.routes) {
-      double slowest = std::numeric_limits<double>::infinity();
-      for (const Hop hop : route->hops) slowest = std::min(slowest, cluster[hop.link].rate.value);
-      Color closed = 0;
-      for (const Hop hop : route->hops) {
-        const double at_once = most[hop.index()];
-        if (steady && cluster[hop.link].rate.value >= at_once * slowest) {
-          closed += splitmix64(plain_links_[hop.index()]);
-        } else {
-          open_.push_back(hop);
-        }
-      }
-      closed_.push_back(closed);
-      open_end_.push_back(open_.size());
-    }
-  }
-
-  /// By Hop::index(): how often flows cross it at one time, at most. Operations that share a queue
-  /// follow one another.
-  [[nodiscard]] std::vector<std::uint32_t> most_crossings() const {
-    std::unordered_map<Color, std::uint32_t> most_of;  // by queue and hop
-    std::unordered_set<Color> seen;                    // queues with the same flows, often
-    std::vector<Queue> occupied;
-    std::vector<std::size_t> crossed;
-    std::vector<std::uint32_t> all(links_.size()), within(links_.size());
-    for (const Communication& communication : communications_) {
-      queues(dag_, communication.op, occupied);
-      const Queue queue = occupied.front();
-      const Color queue_color =
-          mix(mix(static_cast<Color>(queue.device.value), static_cast<Color>(queue.queue)),
-              static_cast<Color>(communication.within));
-      if (!seen.insert(mix(queue_color, static_cast<Color>(communication.list))).second) continue;
-      crossed.clear();
-      for (const OpFlow& flow : lists_.of(communication.list)) {
-        for (const Hop hop : prepared_.table.routes[flow.route]->hops)
-          crossed.push_back(hop.index());
-      }
-      std::sort(crossed.begin(), crossed.end());
-      for (std::size_t i = 0, end = 0; i < crossed.size(); i = end) {
-        while (end < crossed.size() && crossed[end] == crossed[i]) ++end;
-        std::uint32_t& most = most_of[mix(queue_color, static_cast<Color>(crossed[i]))];
-        const auto now = static_cast<std::uint32_t>(end - i);
-        if (now <= most) continue;
-        (communication.within ? within : all)[crossed[i]] += now - most;
-        most = now;
-      }
-    }
-    for (std::size_t i = 0; units_ != nullptr && i < all.size(); ++i) {
-      if (units_->hop_unit[i] >= 0) all[i] += within[units_->hop_origin[i]];
-    }
-    return all;
-  }
-
   // Sums of colours are those of multisets: their order does not matter.
 
   void color_routes() {
+    std::size_t hop_number = 0;
     for (std::size_t i = 0; i < routes_.size(); ++i) {
-      routes_[i] = closed_[i];
-      for (std::size_t h = i == 0 ? 0 : open_end_[i - 1]; h < open_end_[i]; ++h) {
-        routes_[i] += splitmix64(links_[open_[h].index()]);
+      routes_[i] = 0;
+      for (const Hop hop : prepared_.table.routes[i]->hops) {
+        routes_[i] += splitmix64((open_[hop_number] ? links_ : plain_links_)[hop.index()]);
+        ++hop_number;
       }
     }
     of_lists_.assign(lists_.count(), 0);
     for (std::size_t list = 0; list < of_lists_.size(); ++list) {
       for (const OpFlow& flow : lists_.of(list)) of_lists_[list] += color_of_flow(0, flow);
+    }
+  }
+
+  /// Without contention flows only take their time.
+  void color_lists_alone(const Cluster& cluster) {
+    for (std::size_t list = 0; list < lists_.count(); ++list) {
+      const std::span<const OpFlow> flows = lists_.of(list);
+      const Seconds time =
+          time_alone({{flows.begin(), flows.end()}, {}, Seconds{0}}, prepared_, cluster);
+      // By wait: the last one's is what the least time comes on top of.
+      of_lists_.push_back(mix(mix(0, time), flows.empty() ? Seconds{0} : flows.back().wait));
     }
   }
 
@@ -330,6 +290,14 @@ class Classes {
       const bool again = i > 0 && operations_[i] == operations_[i - 1];  // often
       prepared_.runs_as[i] =
           again ? prepared_.runs_as[i - 1] : first.try_emplace(operations_[i], id).first->second;
+    }
+  }
+
+  void keep_flows() {
+    for (const Communication& one : communications_) {
+      if (!prepared_.runs(one.op.index())) continue;
+      const std::span<const OpFlow> flows = lists_.of(one.list);
+      prepared_.flows[one.op.value] = {{flows.begin(), flows.end()}, one.longest_wait, one.least};
     }
   }
 
@@ -410,15 +378,14 @@ class Classes {
 
   const ExecDag& dag_;
   const AlikeUnits* units_;  ///< null: the DAG is whole
+  bool alone_;
   PreparedDag& prepared_;
   std::vector<Communication> communications_;
   FlowLists lists_;
   std::vector<double> hop_bytes_, bytes_within_;  ///< `within`: of communication within units
   double bytes_reduced_in_network_ = 0, reduced_within_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
-  std::vector<Hop> open_;                ///< of all routes; route i's end before open_end_[i]
-  std::vector<std::size_t> open_end_;
-  std::vector<Color> closed_;  ///< by route: sum over its other hops
+  std::vector<bool> open_;               ///< of all routes' hops
   std::vector<Color> plain_links_;
   // Colours; links by Hop::index().
   std::vector<Color> links_, carried_, within_, devices_, routes_, of_lists_, operations_;
@@ -429,8 +396,7 @@ class Classes {
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
                   const SimulationOutput& output, PreparedDag& prepared) {
   if (!options.merge || options.slowdowns.has_contention() ||
-      options.slowdowns.jitter.relative > 0 || options.fidelity == Fidelity::p2p ||
-      options.fidelity == Fidelity::analytic) {
+      options.slowdowns.jitter.relative > 0 || options.fidelity == Fidelity::p2p) {
     return false;
   }
   Classes classes(dag, cluster, options, prepared);

@@ -41,6 +41,8 @@ namespace parsim::sim {
 /// each position in a unit starts as a class of its own. Of folded ranks a transfer has the flows
 /// of all, which must become one class.
 ///
+/// At fidelity analytic links do not matter: communications are alike that take as long alone.
+///
 /// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
 ///
 /// Checked: tests/sim/merge_test.cpp, against the same DAGs with every operation simulated, and

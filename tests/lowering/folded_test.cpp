@@ -136,6 +136,7 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
   sim::SimOptions options;
   options.engine = sim::Engine::fast;
   if (seed % 2 == 0) options.collectives = sim::CollectiveCost::nccl;
+  if (seed % 5 == 0) options.fidelity = sim::Fidelity::analytic;
   const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
   for (std::size_t i = 0; i < count; ++i) {
     CAPTURE(world.network.name);

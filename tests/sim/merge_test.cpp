@@ -331,7 +331,7 @@ TEST_CASE("merge: nothing changes for random programs on machines that are nearl
     const SimpleCost cost(cluster);
     SimOptions options;
     options.engine = *rc::gen::element(Engine::fast, Engine::fast, Engine::simgrid);
-    options.fidelity = *rc::gen::element(Fidelity::hops, Fidelity::macro);
+    options.fidelity = *rc::gen::element(Fidelity::hops, Fidelity::macro, Fidelity::analytic);
     options.collectives = *rc::gen::element(CollectiveCost::ideal, CollectiveCost::nccl);
     if (*rc::gen::inRange(0, 4) == 0) options.launch_interval = 5us;
     if (*rc::gen::inRange(0, 6) == 0) {
@@ -349,8 +349,9 @@ TEST_CASE("merge: nothing changes for random programs on machines that are nearl
 TEST_CASE("merge: nothing changes for random plans, and steps of every strategy") {
   const World world("lenet5", "nodes:2x4,device=v100-sxm2,intra=20GB/s,inter=5GB/s");
   SimOptions options{Fidelity::hops, CollectiveCost::nccl};
-  const auto unchanged = [&](const Plan& plan, Engine engine) {
+  const auto unchanged = [&](const Plan& plan, Engine engine, Fidelity fidelity = Fidelity::hops) {
     options.engine = engine;
+    options.fidelity = fidelity;
     const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
     const Pair pair = both(world.cluster, dag, *world.cost, options);
     CHECK(same(pair, engine));
@@ -359,6 +360,7 @@ TEST_CASE("merge: nothing changes for random plans, and steps of every strategy"
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     CAPTURE(seed);
     unchanged(random_plan(world.network, 7, 16, seed), Engine::fast);
+    unchanged(random_plan(world.network, 7, 16, seed), Engine::fast, Fidelity::analytic);
   }
   for (const strategies::Strategy& strategy : strategies::all()) {
     if (strategy.name == "best") continue;  // a plan of the others, after a search
@@ -366,6 +368,7 @@ TEST_CASE("merge: nothing changes for random plans, and steps of every strategy"
     const Plan plan = plan_on_all_devices(strategy, world.input(64));
     const std::int64_t merged = unchanged(plan, Engine::fast);
     unchanged(plan, Engine::simgrid);
+    unchanged(plan, Engine::fast, Fidelity::analytic);
     if (strategy.name == "data") CHECK(merged > 0);
   }
 }

@@ -1,0 +1,33 @@
+// Which hops of a route may decide the rates of flows: what merging must look at.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/exec_dag.hpp"
+#include "sim/flow_lists.hpp"
+#include "sim/prepared_dag.hpp"
+
+namespace parsim::sim {
+
+struct Communication {
+  OpId op;
+  std::size_t list = 0;  ///< of its flows
+  Seconds longest_wait{}, least{};
+  bool within = false;  ///< a unit of a folded DAG: each other unit has the same
+};
+
+/// For the hops of all routes, one route after another: whether the hop may decide its flows'
+/// rates, is open. The others carry so few flows at once that a fair share of them is the rate of
+/// the route's slowest hop or more: in a max-min allocation a flow whose bottleneck is such a hop
+/// has the rate that its slowest hop gives it alone, so that what else the hop carries is of no
+/// concern to it. (The hop's other flows may well mind this one: links still take the colours of
+/// all their flows.) steady   no link changes its rate; else all hops are open
+[[nodiscard]] std::vector<bool> open_hops(const ExecDag& dag, const Cluster& cluster,
+                                          const RouteTable& table,
+                                          std::span<const Communication> communications,
+                                          const FlowLists& lists, bool steady);
+
+}  // namespace parsim::sim
