@@ -266,12 +266,11 @@ std::int64_t Accounting::cast_bytes(const SyncGroup& group, DeviceId device) con
 void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go) {
   const auto gathered = groups_by_devices(groups, 3), filled = groups_by_devices(groups, 2);
   if (filled.empty()) return;
+  const std::vector<std::int64_t> elements = elements_of(groups);
   std::vector<std::int64_t> weights, gradients;
-  for (const SyncGroup& group : groups) {
-    std::int64_t elements = 0;
-    for (const auto& [parameter, region] : group.contents) elements += region.volume();
-    weights.push_back(elements * element_ + cast_bytes(group, group.devices.front()));
-    gradients.push_back(elements * gradient_);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    weights.push_back(elements[g] * element_ + cast_bytes(groups[g], groups[g].devices.front()));
+    gradients.push_back(elements[g] * gradient_);
   }
   const auto add = [&](const std::vector<std::size_t>& units, std::int64_t whole) {
     for (const DeviceId device : groups[units[0]].devices) {
@@ -280,9 +279,9 @@ void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups
   };
   for (const std::vector<std::size_t>& units : gathered) {
     for (std::size_t stage = 0; stage < parts_.members.size(); ++stage) {
-      add(units,
-          most_gathered(units_by_visit(parts_.forward_visits[stage], groups, units),
-                        units_by_visit(parts_.backward_visits[stage], groups, units), weights));
+      add(units, most_gathered(units_by_visit(parts_.forward_visits[stage], groups, units),
+                               units_by_visit(parts_.backward_visits[stage], groups, units),
+                               elements, weights));
     }
   }
   if (!lets_go) return;

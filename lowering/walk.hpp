@@ -213,6 +213,7 @@ class Walk {
   std::vector<std::vector<std::size_t>> sums_of_layer_, split_weights_;
   std::vector<SyncGroup> sharded_;  ///< by sum; empty if nothing is sharded
   std::vector<std::vector<std::size_t>> weight_units_, gradient_units_;
+  std::vector<std::int64_t> elements_;  ///< by sharded group
   /// By stage and list of weight_units_, what is in memory.
   std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::size_t>> gathered_;
 

@@ -44,6 +44,7 @@ void Walk<Sink>::begin_sums() {
     sharded_.back().zero_stage = sum_states_[s].zero_stage;
   }
   weight_units_ = groups_by_devices(sharded_, 3);
+  elements_ = elements_of(sharded_);
   gradient_units_ = groups_by_devices(sharded_, 2);
 }
 
@@ -53,7 +54,7 @@ std::vector<WeightGather> Walk<Sink>::gathers(std::int32_t stage,
   std::vector<WeightGather> all;
   for (std::size_t t = 0; t < weight_units_.size(); ++t) {
     const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
-    for (WeightGather& gather : weight_gathers(needs, gathered_[{stage, t}])) {
+    for (WeightGather& gather : weight_gathers(needs, elements_, gathered_[{stage, t}])) {
       all.push_back(std::move(gather));
     }
   }

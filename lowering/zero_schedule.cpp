@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
+#include <utility>
 
 namespace parsim::lowering {
 
@@ -10,7 +12,8 @@ namespace {
 
 struct InMemory {
   std::size_t unit = 0;
-  std::size_t free_from = 0;  ///< the visit after its last use so far
+  std::size_t used_from = 0;  ///< the first of the visits in a row that last used it
+  std::size_t free_from = 0;  ///< the visit after them
 };
 
 }  // namespace
@@ -60,33 +63,85 @@ bool scatters_each_micro_batch(const Schedule& schedule) {
          std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
 }
 
+namespace {
+
+/// From the visit after one use to the next use.
+struct Gap {
+  std::size_t first = 0, end = 0;
+};
+
+/// By unit: between which uses it stays.
+std::map<std::size_t, std::vector<Gap>> kept_between(const UnitsByVisit& needs,
+                                                     const std::vector<std::int64_t>& elements) {
+  constexpr std::int64_t most = 1'000'000'000;
+  std::map<std::size_t, std::vector<Gap>> kept;
+  std::map<std::size_t, std::size_t> used;  // the visit after the last use so far
+  std::set<std::size_t> others;
+  for (std::size_t visit = 0; visit < needs.size(); ++visit) {
+    for (const std::size_t unit : needs[visit]) {
+      const auto [last, fresh] = used.try_emplace(unit, visit + 1);
+      const std::size_t first = std::exchange(last->second, visit + 1);
+      if (fresh || first == visit) continue;
+      others.clear();
+      std::int64_t between = 0;
+      for (std::size_t at = first; at < visit && between <= most; ++at) {
+        for (const std::size_t other : needs[at]) {
+          if (others.insert(other).second) between += elements[other];
+        }
+      }
+      if (between <= most) kept[unit].push_back({first, visit});
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
 std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
+                                         const std::vector<std::int64_t>& elements,
                                          std::vector<std::size_t>& resident) {
   constexpr std::size_t usual = 2;
+  const std::map<std::size_t, std::vector<Gap>> kept = kept_between(needs, elements);
   std::vector<InMemory> memory;  // least recently used first
-  for (const std::size_t unit : resident) memory.push_back({unit, 0});
+  for (const std::size_t unit : resident) memory.push_back({unit, 0, 0});
   std::vector<WeightGather> gathers;
   for (std::size_t visit = 0; visit < needs.size(); ++visit) {
     const std::vector<std::size_t>& wanted = needs[visit];
     const std::size_t limit = std::max(usual, wanted.size());
+    const auto is_wanted = [&](const InMemory& held) {
+      return std::find(wanted.begin(), wanted.end(), held.unit) != wanted.end();
+    };
+    const auto stays = [&](const InMemory& held) {
+      const auto gaps = kept.find(held.unit);
+      return gaps != kept.end() &&
+             std::any_of(gaps->second.begin(), gaps->second.end(),
+                         [&](const Gap& gap) { return gap.first <= visit && visit < gap.end; });
+    };
     for (const std::size_t unit : wanted) {
       const auto found = std::find_if(memory.begin(), memory.end(),
                                       [&](const InMemory& held) { return held.unit == unit; });
+      InMemory now{unit, visit, visit + 1};
       if (found != memory.end()) {
+        if (found->free_from == visit) now.used_from = found->used_from;
         memory.erase(found);
       } else {
         WeightGather gather{gathers.empty() ? 0 : gathers.back().visit, unit, {}};
-        while (memory.size() >= limit) {
+        const auto staying = std::count_if(memory.begin(), memory.end(), stays);
+        while (memory.size() >= limit + static_cast<std::size_t>(staying)) {
           const auto idle = std::find_if(memory.begin(), memory.end(), [&](const InMemory& held) {
-            return std::find(wanted.begin(), wanted.end(), held.unit) == wanted.end();
+            return !is_wanted(held) && !stays(held);
           });
           gather.visit = std::max(gather.visit, idle->free_from);
           gather.evicted.push_back(idle->unit);
           memory.erase(idle);
         }
+        // Only one unit is prefetched also where none is evicted.
+        for (const InMemory& held : memory) {
+          if (!is_wanted(held)) gather.visit = std::max(gather.visit, held.used_from);
+        }
         gathers.push_back(std::move(gather));
       }
-      memory.push_back({unit, visit + 1});
+      memory.push_back(now);
     }
   }
   resident.clear();
@@ -94,12 +149,22 @@ std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
   return gathers;
 }
 
+std::vector<std::int64_t> elements_of(const std::vector<SyncGroup>& groups) {
+  std::vector<std::int64_t> elements;
+  for (const SyncGroup& group : groups) {
+    std::int64_t& sum = elements.emplace_back(0);
+    for (const auto& [parameter, region] : group.contents) sum += region.volume();
+  }
+  return elements;
+}
+
 std::int64_t most_gathered(const UnitsByVisit& forward, const UnitsByVisit& backward,
+                           const std::vector<std::int64_t>& elements,
                            const std::vector<std::int64_t>& bytes) {
   std::vector<std::size_t> resident;
   std::int64_t now = 0, most = 0;
   for (const UnitsByVisit* needs : {&forward, &backward}) {
-    for (const WeightGather& gather : weight_gathers(*needs, resident)) {
+    for (const WeightGather& gather : weight_gathers(*needs, elements, resident)) {
       for (const std::size_t unit : gather.evicted) now -= bytes[unit];
       now += bytes[gather.unit];
       most = std::max(most, now);

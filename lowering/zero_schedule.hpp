@@ -49,22 +49,30 @@ struct WeightGather {
   friend bool operator==(const WeightGather&, const WeightGather&) = default;
 };
 
-/// The all-gathers that give every visit its units: each as early as possible, in order of use,
-/// with two units in memory, or more where one visit needs more. The least recently used unit is
-/// evicted.
+/// The all-gathers that give every visit its units: in order of use, each while the unit before it
+/// computes, with two units in memory, or more where one visit needs more. The least recently used
+/// unit is evicted, but none that the pass uses again soon, with at most 10⁹ elements of other
+/// units in between (DeepSpeed's stage3_max_reuse_distance): a tied table of a small network, a
+/// block that is recomputed before its backward pass, which is one unit in FSDP. It is gathered
+/// once a pass.
 ///
+/// elements   by unit
 /// resident   in: units in memory before the first visit, least recently used first; out: those
 ///            after the last visit
 ///
 /// FSDP does this with prefetching and a limit of two units (Zhao et al. 2023, "PyTorch FSDP",
 /// sections 3.3 and 3.4).
 [[nodiscard]] std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
+                                                       const std::vector<std::int64_t>& elements,
                                                        std::vector<std::size_t>& resident);
+/// By unit: elements of the whole groups.
+[[nodiscard]] std::vector<std::int64_t> elements_of(const std::vector<SyncGroup>& groups);
 
 /// Peak bytes of gathered weights in a forward and a backward pass, with weight_gathers().
 ///
-/// bytes   by unit
+/// elements, bytes   by unit
 [[nodiscard]] std::int64_t most_gathered(const UnitsByVisit& forward, const UnitsByVisit& backward,
+                                         const std::vector<std::int64_t>& elements,
                                          const std::vector<std::int64_t>& bytes);
 
 /// A unit whose first backward kernel waits until an earlier unit's gradients are reduce-scattered.

@@ -12,12 +12,29 @@ namespace {
 TEST_CASE("zero schedule: the next unit is gathered when the last but one is done") {
   std::vector<std::size_t> resident;
   const std::vector<WeightGather> out =
-      weight_gathers({{0}, {0}, {1}, {1}, {2}, {2}, {3}}, resident);
+      weight_gathers({{0}, {0}, {1}, {1}, {2}, {2}, {3}}, {1, 1, 1, 1}, resident);
   CHECK(out == std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {2, 2, {0}}, {4, 3, {1}}});
   CHECK(resident == std::vector<std::size_t>{2, 3});
   // The backward pass begins with the last two units resident.
-  const std::vector<WeightGather> back = weight_gathers({{3}, {2}, {1}, {0}}, resident);
+  const std::vector<WeightGather> back =
+      weight_gathers({{3}, {2}, {1}, {0}}, {1, 1, 1, 1}, resident);
   CHECK(back == std::vector<WeightGather>{{1, 1, {3}}, {2, 0, {2}}});
+}
+
+TEST_CASE("zero schedule: a unit that is used again within 10^9 elements stays, by hand") {
+  const UnitsByVisit tied{{0}, {1}, {2}, {3}, {0}};
+  std::vector<std::size_t> resident;
+  CHECK(weight_gathers(tied, {9, 500'000'000, 499'999'999, 1}, resident) ==
+        std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {1, 2, {}}, {2, 3, {1}}});
+  CHECK(resident == std::vector<std::size_t>{2, 3, 0});
+  resident.clear();
+  CHECK(weight_gathers(tied, {9, 500'000'000, 500'000'000, 1}, resident) ==
+        std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {1, 2, {0}}, {2, 3, {1}}, {3, 0, {2}}});
+  CHECK(resident == std::vector<std::size_t>{3, 0});
+  // A block of three units is computed again, then backward: each is gathered once.
+  resident.clear();
+  CHECK(weight_gathers({{0}, {1}, {2}, {2}, {1}, {0}, {3}}, {1, 1, 1, 1}, resident) ==
+        std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {1, 2, {}}, {5, 3, {2, 1}}});
 }
 
 TEST_CASE("zero schedule: every visit has its units, and no more than two or its own") {
@@ -30,22 +47,43 @@ TEST_CASE("zero schedule: every visit has its units, and no more than two or its
     }
     std::vector<std::size_t> resident{6, 7};
     std::set<std::size_t> memory(resident.begin(), resident.end());
-    const std::vector<WeightGather> gathers = weight_gathers(needs, resident);
+    const std::vector<WeightGather> gathers =
+        weight_gathers(needs, std::vector<std::int64_t>(8, 1), resident);
     std::size_t next = 0, most = 2;
+    std::set<std::size_t> once;
+    const auto stays = [&](std::size_t unit, std::size_t at) {
+      const auto uses = [&](const auto& wanted) {
+        return std::find(wanted.begin(), wanted.end(), unit) != wanted.end();
+      };
+      const auto first = std::find_if(needs.begin(), needs.end(), uses);
+      if (first == needs.end() || first - needs.begin() > static_cast<std::ptrdiff_t>(at))
+        return false;
+      const auto last = std::find_if(needs.rbegin(), needs.rend(), uses);
+      return last.base() - 1 != first &&
+             last.base() - needs.begin() > static_cast<std::ptrdiff_t>(at);
+    };
     for (const auto& wanted : needs) most = std::max(most, wanted.size());
     for (std::size_t visit = 0; visit < needs.size(); ++visit) {
       for (; next < gathers.size() && gathers[next].visit == visit; ++next) {
         for (const std::size_t unit : gathers[next].evicted) RC_ASSERT(memory.erase(unit) == 1U);
         RC_ASSERT(memory.insert(gathers[next].unit).second);
-        RC_ASSERT(memory.size() <= most);
-        // As early as possible: an evicted unit was in use, or another gather comes before it.
+        RC_ASSERT(once.insert(gathers[next].unit).second);  // in a pass
+        const auto stay = static_cast<std::size_t>(std::count_if(
+            memory.begin(), memory.end(), [&](std::size_t unit) { return stays(unit, visit); }));
+        RC_ASSERT(memory.size() <= most + stay);
+        // As early as possible: an evicted unit was in use, a unit's use begins, or another gather
+        // comes before it.
         const bool first = visit == 0 || gathers[next - (next > 0)].visit == visit;
         const auto& before = needs[visit - (visit > 0)];
         const bool freed = std::any_of(
             gathers[next].evicted.begin(), gathers[next].evicted.end(), [&](std::size_t unit) {
               return std::find(before.begin(), before.end(), unit) != before.end();
             });
-        RC_ASSERT((first || freed));
+        const bool begins =
+            std::any_of(needs[visit].begin(), needs[visit].end(), [&](std::size_t unit) {
+              return std::find(before.begin(), before.end(), unit) == before.end();
+            });
+        RC_ASSERT((first || freed || begins));
       }
       for (const std::size_t unit : needs[visit]) RC_ASSERT(memory.contains(unit));
     }

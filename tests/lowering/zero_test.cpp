@@ -101,6 +101,42 @@ TEST_CASE("zero: stages 1 and 2 move what all-reduces do, stage 3 about half as 
   CHECK(bytes_moved(zero.dag(3)).value == (devices - 1) * (3 * whole - sizes[0] - sizes[1]));
 }
 
+/// Payloads of all-gathers, by unit of weights.
+std::map<TensorId, std::vector<std::int64_t>> gathers(const ExecDag& dag) {
+  std::map<TensorId, std::vector<std::int64_t>> found;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != CollectiveKind::all_gather) continue;
+    found[collective->slice.tensor].push_back(dag.payload(OpId{i}).value);
+  }
+  return found;
+}
+
+TEST_CASE("zero: stage 3 gathers a tied table and recomputed blocks once a pass") {
+  const Zero zero("gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=512");
+  for (const auto recompute : {strategies::Recompute::none, strategies::Recompute::full}) {
+    CAPTURE(recompute);
+    strategies::StrategyInput input = zero.input(3);
+    input.recompute = recompute;
+    const Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
+    const ExecDag dag = lowering::lower(zero.world.network, zero.world.cluster, plan);
+    std::int64_t gathered = 0, once = 0, whole = 0;
+    for (const auto& [unit, payloads] : gathers(dag)) {
+      CHECK(payloads.size() <= 2);  // forward and backward
+      once += payloads.size() == 1;
+      for (const std::int64_t payload : payloads) gathered += payload;
+      whole += payloads.front();
+    }
+    // Those of the end of the forward pass are there when the backward pass begins.
+    CHECK(once >= 2);
+    CHECK(once <= 3);
+    CHECK(whole == 4 * parameter_count(zero.world.network));
+    CHECK(bytes_moved(dag).value == (devices - 1) * (gathered + whole));
+    CHECK(gathered + whole <= 3 * whole);
+  }
+}
+
 /// The units of weights that an operation gathers or computes with.
 std::vector<TensorId> gathered(const ExecDag& dag, OpId id) {
   const Op op = dag.op(id);
