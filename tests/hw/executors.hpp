@@ -10,6 +10,7 @@
 #include "core/dag_algorithms.hpp"
 #include "core/dag_traffic.hpp"
 #include "core/executor.hpp"
+#include "hw/tensor_slices.hpp"
 #include "lowering/lower.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
@@ -17,10 +18,15 @@
 
 namespace parsim::testing {
 
-/// Kernels, updates, transfers and collectives on four devices.
-[[nodiscard]] inline ExecDag step_for_executors() {
+/// Kernels, updates, transfers and collectives on two devices, which every executor runs, or on
+/// four.
+[[nodiscard]] inline ExecDag step_for_executors(std::size_t devices) {
   const Network network = tiny_network("residual");
-  return lowering::lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
+  for (std::uint64_t seed = 5;; ++seed) {
+    ExecDag dag = lowering::lower(network, star_of(4, "10 GB/s", "1us"),
+                                  random_plan(network, std::min<std::size_t>(devices, 3), 8, seed));
+    if (static_cast<std::size_t>(hw::stores(dag).devices) <= devices) return dag;
+  }
 }
 
 /// Runs the DAG: every operation has a span, begins after its predecessors and what comes before it
