@@ -30,6 +30,9 @@ using Texts = std::vector<std::string>;
 [[nodiscard]] double parse_factor(const std::string& text, std::string_view flag,
                                   std::int64_t least, std::int64_t most);
 
+/// Positive numbers, as in 70,25,5.
+[[nodiscard]] std::vector<double> parse_numbers(const std::string& text, std::string_view flag);
+
 /// Throws InputError if the option accepts a closed set of words and this is none of them.
 void check_word(const std::string& text, const Option& option);
 
@@ -68,6 +71,8 @@ T parse(const std::string& text, const Option& option) {
     return parse_headroom(text, option.flag);
   } else if constexpr (std::is_same_v<T, ZeroGroup>) {
     return parse_zero_group(text, option.flag);
+  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+    return parse_numbers(text, option.flag);
   } else if constexpr (std::is_same_v<T, sim::NcclVersion>) {
     return parse_nccl_version(text, option.flag);
   } else {
@@ -107,6 +112,8 @@ Json json_of(const T& value) {
   } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return {{"share", value.bytes ? Json(nullptr) : Json(value.share)},
             {"bytes", json_of(value.bytes)}};
+  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+    return value.empty() ? Json(nullptr) : Json(value);
   } else if constexpr (std::is_same_v<T, ZeroGroup>) {
     return value.all() ? Json(nullptr) : value.node ? Json("node") : Json(value.ranks);
   } else {
@@ -142,6 +149,8 @@ Json schema_of(const Option& option) {
     return {{"type", "number"}, {"minimum", 0}};
   } else if constexpr (std::is_same_v<T, Texts>) {
     return {{"type", "array"}, {"items", {{"type", "string"}}}};
+  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+    return {{"type", {"array", "null"}}, {"items", {{"type", "number"}, {"exclusiveMinimum", 0}}}};
   } else if constexpr (std::is_same_v<T, ZeroGroup>) {
     return {{"anyOf",
              {{{"type", "integer"}, {"minimum", 1}}, {{"const", "node"}}, {{"type", "null"}}}}};

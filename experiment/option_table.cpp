@@ -40,8 +40,7 @@ constexpr Option table[] = {
      "built-in language model",
      "dims", member<&Request::dims>, {.repeats = true}},
     {"--expert-imbalance", "X", question, cases,
-     "tokens of the busiest expert over those of the average expert (default: 1, a router in "
-     "balance)",
+     "tokens of the busiest expert over those of the average one (default: 1, as balanced)",
      "expert_imbalance", member<&Request::expert_imbalance>, {.most = 1 << 16}},
     {"--cluster", "NAME|CALL|FILE", question, times,
      "a built-in cluster, a generator call (see 'parsim list clusters') or a file: TOML, NCCL "
@@ -51,8 +50,7 @@ constexpr Option table[] = {
      "compare simulate plan explain import show collective",
      "change one number of the cluster; also links.NAME.power=WATTS and idle_power, with * in NAME",
      "overrides", member<&Request::overrides>, {.repeats = true}},
-    {"--strategy", "NAME", question, cases,
-     "parallelization strategy (see 'parsim list strategies')",
+    {"--strategy", "NAME", question, cases, "parallelization strategy (see 'parsim list strategies')",
      "strategies", member<&Request::strategies>, {.repeats = true, .in_plan_file = true}},
     {"--plan", "FILE", question, plans,
      "simulate this plan instead of asking a strategy: of parsim, or what starts Megatron-LM "
@@ -378,6 +376,8 @@ constexpr Option table[] = {
      "colour the table (default: auto, only on a terminal)"},
     {"--quiet", "", output, "", "no progress and no warnings on standard error"},
 
+    {"--speeds", "N,N,...", paper, cases, "relative speeds by which 'model' shares filters, a GPU each",
+     "speeds", member<&Request::speeds>, {.strategies = "model best"}},
     {"--rounding", "", paper, cases, "how the shares of 'model' become whole filters",
      "rounding", member<&Request::rounding>, {.strategies = "model best"}},
     {"--search-costs", "", paper, cases,

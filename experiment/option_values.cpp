@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,19 @@ double parse_factor(const std::string& text, std::string_view flag, std::int64_t
   }
   throw InputError(flag, fmt::format("'{}'", text),
                    fmt::format("accepted: a number from {} to {}", least, most));
+}
+
+std::vector<double> parse_numbers(const std::string& text, std::string_view flag) {
+  std::vector<double> numbers;
+  for (const std::string& word : split_at(text, ',')) {
+    const auto number = to_number<double>(word);
+    if (!number || !(*number > 0) || !std::isfinite(*number)) {
+      throw InputError(flag, fmt::format("'{}' in '{}'", word, text),
+                       "accepted: positive numbers, as in 70,25,5");
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 void check_word(const std::string& text, const Option& option) {

@@ -70,7 +70,7 @@ std::string finer_cut_note(const StrategyInput& input, double step, double finer
   const double gain = 100 * (1 - finer / step);
   return gain < 0.05
              ? "stages begin at blocks; cutting within them would gain nothing"
-             : fmt::format("stages begin at blocks; --granularity layer would gain about {:.1f} %",
+             : fmt::format("stages begin at blocks; --granularity layer may gain up to {:.1f} %",
                            gain);
 }
 

@@ -44,6 +44,33 @@ Part part_with(const StrategyInput& input, const Roles& roles, LayerId id, std::
   return part;
 }
 
+/// By speeds given by hand, the same in all layers, as in the paper's runs.
+UnitShares shares_by_given_speeds(const StrategyInput& input, const Roles& roles,
+                                  const std::vector<DeviceId>& devices) {
+  if (input.speeds.size() != devices.size()) {
+    throw InputError(
+        "--speeds",
+        fmt::format("{} for {}", counted(static_cast<std::int64_t>(input.speeds.size()), "number"),
+                    counted(static_cast<std::int64_t>(devices.size()), "device")),
+        "accepted: one for each device, in their order");
+  }
+  const double sum = std::accumulate(input.speeds.begin(), input.speeds.end(), 0.0);
+  std::vector<double> speeds;
+  for (const double speed : input.speeds) speeds.push_back(speed / sum);
+  std::vector<std::size_t> each(devices.size());
+  std::iota(each.begin(), each.end(), std::size_t{0});
+  UnitShares shares;
+  for (const Group& group : roles.groups) {
+    shares.push_back(
+        input.rounding == Rounding::released
+            ? released_split(group.units, speeds)
+            : finish_together(group.units, each, [&](std::size_t device, std::int64_t units) {
+                return Seconds{static_cast<double>(units) / speeds[device]};
+              }));
+  }
+  return shares;
+}
+
 /// Speed is that of the filter layer itself with the released rule, else that of all layers that
 /// work on the same shares: no device waits for another between them.
 UnitShares shares_by_speed(const StrategyInput& input, const Roles& roles,
@@ -199,6 +226,8 @@ std::vector<std::vector<DeviceId>> choices_of_devices(const StrategyInput& input
 Plan plan_model(const StrategyInput& input) {
   const std::vector<DeviceId> devices = workers(input);
   const Roles roles = model::decide_roles(input.network);
+  if (!input.speeds.empty())
+    return fill(input, roles, devices, shares_by_given_speeds(input, roles, devices));
   if (input.rounding == Rounding::released) {  // as it is, for better or worse
     return fill(input, roles, devices, shares_by_speed(input, roles, devices));
   }

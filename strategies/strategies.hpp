@@ -95,12 +95,11 @@ struct StrategyOptions {
   std::optional<std::int32_t> expert_parallel{}, expert_tensor_parallel{};  ///< see experts.hpp
   std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
   ContextExchange context_exchange = ContextExchange::p2p;
-  std::int32_t virtual_pipeline =
-      1;                           ///< model chunks of each device, see device_slots (stages.hpp)
-  bool sequence_parallel = false;  ///< of tensor-parallel groups, see tensor/split.hpp
-  bool tensor_overlap = false;     ///< where these share tokens, see LayerPlan::overlap
-  std::optional<std::int32_t> parts{};          ///< of `hybrid`
-  std::optional<Granularity> granularity{};     ///< if absent: block where there are blocks
+  std::int32_t virtual_pipeline = 1;         ///< model chunks of each device, see stages.hpp
+  bool sequence_parallel = false;            ///< of tensor-parallel groups, see tensor/split.hpp
+  bool tensor_overlap = false;               ///< where these share tokens, see LayerPlan::overlap
+  std::optional<std::int32_t> parts{};       ///< of `hybrid`
+  std::optional<Granularity> granularity{};  ///< if absent: block where there are blocks
   std::optional<std::int32_t> micro_batches{};  ///< chosen if absent
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   PipelineSends pipeline_sends = PipelineSends::overlapped;
@@ -116,6 +115,7 @@ struct StrategyOptions {
   std::int32_t recompute_every = 1;  ///< only in every so many-th block; not with optimal
   lowering::Headroom headroom{};     ///< memory that plans leave free
   Rounding rounding = Rounding::largest_remainder;
+  std::vector<double> speeds{};  ///< of the devices for `model`, relative; empty: as priced
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;
   Objective objective = Objective::time;  ///< of `best`, among its finalists

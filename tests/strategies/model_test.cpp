@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/errors.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/model/roles.hpp"
@@ -161,6 +162,19 @@ TEST_CASE("model: filters of 70/25/5 and 40/40/20 as in the released code") {
                                                        {336, 120, 24},
                                                        {336, 120, 24}});
   }
+  // By hand, as the paper's command line gives them.
+  const Cluster alike = devices_of({1, 1, 1});
+  const PeakCost alike_cost(alike);
+  StrategyInput by_hand{cifar, alike, alike_cost};
+  by_hand.batch = 8;
+  by_hand.speeds = {70, 25, 5};
+  CHECK(conv_cuts(cifar, plan_model(by_hand)).front() == std::vector<std::int64_t>{42, 15, 3});
+  CHECK(conv_cuts(cifar, plan_model(by_hand)).back() == std::vector<std::int64_t>{336, 120, 24});
+  by_hand.speeds = {70, 30};
+  CHECK_THROWS_WITH_AS(static_cast<void>(plan_model(by_hand)),
+                       "--speeds: 2 numbers for 3 devices; accepted: one for each device, in their "
+                       "order",
+                       InputError);
   const Network mnist = networks::load_network("hmp_mnist", {}, "test");
   const Cluster pair = devices_of({40, 40, 20});
   const PeakCost pair_cost(pair);
