@@ -15,7 +15,6 @@
 #include "experiment/hardware.hpp"
 #include "experiment/many_messages.hpp"
 #include "experiment/progress.hpp"
-#include "experiment/workers.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
 #include "report/result_table.hpp"
@@ -80,10 +79,7 @@ void read_work(const experiment::Arguments& arguments, experiment::CompareWork& 
     throw InputError(forks, "with strategies of the caller's own, which run in its process",
                      "accepted: --jobs 1 without --time-limit");
   }
-  if (asked && !experiment::may_fork_workers()) {
-    throw InputError(forks, "worker processes cannot be forked from a process with several threads",
-                     "accepted: --jobs 1 without --time-limit, or another process");
-  }
+  if (asked) check_may_fork(forks);
   work.jobs = jobs.value_or(1);
 }
 

@@ -121,6 +121,10 @@ Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep&
   }
   experiment::WorkLimits limits{jobs, time_argument(arguments, "--time-limit"),
                                 time_argument(arguments, "--point-time-limit")};
+  limits.poll = arguments.poll;
+  if (limits.processes > 1) check_may_fork("--jobs");
+  if (limits.all) check_may_fork("--time-limit");
+  if (limits.task) check_may_fork("--point-time-limit");
   experiment::make_folder(*folder, "-o");
   const std::vector<bool> done = experiment::points_done(*folder, sweep);
   report::SweepProgress progress;

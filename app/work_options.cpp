@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/processes.hpp"
 #include "core/text.hpp"
 
 namespace parsim::app {
@@ -34,6 +35,12 @@ std::optional<Seconds> time_argument(const experiment::Arguments& arguments,
     throw InputError(flag, fmt::format("'{}'", *text), "accepted: a positive time, as in 10s");
   }
   return time;
+}
+
+void check_may_fork(std::string_view flag) {
+  if (has_one_thread()) return;
+  throw InputError(flag, "worker processes cannot be forked from a process with several threads",
+                   "accepted: one job without limits of time, or another process");
 }
 
 }  // namespace parsim::app

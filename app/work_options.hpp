@@ -16,4 +16,7 @@ namespace parsim::app {
 [[nodiscard]] std::optional<Seconds> time_argument(const experiment::Arguments& arguments,
                                                    std::string_view flag);
 
+/// Throws InputError if this process has several threads. `flag` asks for worker processes.
+void check_may_fork(std::string_view flag);
+
 }  // namespace parsim::app

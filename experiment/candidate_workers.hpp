@@ -22,7 +22,7 @@ struct CompareWork {
 using RowMaker = std::function<RunResult(const Candidate&, Progress&)>;
 
 /// As plan_all(), in processes that are forked from this one, which must have a single thread
-/// (may_fork_workers). The plans are the same: those that start from others begin when those are
+/// (has_one_thread). The plans are the same: those that start from others begin when those are
 /// known. A process that dies makes its strategy's candidate an error and costs nothing else.
 ///
 /// row     runs in the process that made the plan; empty: candidates come without rows

@@ -1,6 +1,5 @@
 #include "experiment/workers.hpp"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -15,10 +14,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/processes.hpp"
 
 namespace parsim::experiment {
 
@@ -26,28 +25,13 @@ namespace {
 
 using Timer = std::chrono::steady_clock;
 
-/// All of it, or false at the end of the pipe.
-bool read_all(int pipe, void* to, std::size_t size) {
-  auto* at = static_cast<char*>(to);
-  while (size > 0) {
-    const ssize_t got = ::read(pipe, at, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    size -= static_cast<std::size_t>(got);
-  }
-  return true;
+template <class T>
+bool read_value(int pipe, T& value) {
+  return read_all(pipe, std::as_writable_bytes(std::span(&value, 1))) == sizeof value;
 }
-bool write_all(int pipe, const void* from, std::size_t size) {
-  const auto* at = static_cast<const char*>(from);
-  while (size > 0) {
-    const ssize_t put = ::write(pipe, at, size);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    at += put;
-    size -= static_cast<std::size_t>(put);
-  }
-  return true;
+template <class T>
+bool write_value(int pipe, const T& value) {
+  return write_all(pipe, std::as_bytes(std::span(&value, 1)));
 }
 
 /// A worker that died between two tasks must not end this process.
@@ -74,10 +58,10 @@ struct Worker {
 /// The life of a worker process: a number in, a length and a text out.
 [[noreturn]] void serve(int tasks, int texts, const std::function<std::string(std::size_t)>& work) {
   std::size_t task = 0;
-  while (read_all(tasks, &task, sizeof task)) {
+  while (read_value(tasks, task)) {
     const std::string text = work(task);
     const std::uint64_t size = text.size();
-    if (!write_all(texts, &size, sizeof size) || !write_all(texts, text.data(), text.size())) break;
+    if (!write_value(texts, size) || !write_all(texts, std::as_bytes(std::span(text)))) break;
   }
   std::fflush(nullptr);
   ::_exit(0);
@@ -123,7 +107,7 @@ class Pool {
     worker.began = Timer::now();
     worker.read.clear();
     if (begun_) begun_(worker.task);
-    if (write_all(worker.tasks, &worker.task, sizeof worker.task)) return;
+    if (write_value(worker.tasks, worker.task)) return;
     // It died meanwhile, or waits for ever for a task that cannot reach it.
     const std::string reason = std::strerror(errno);
     end(worker, SIGKILL);
@@ -240,22 +224,31 @@ class Pool {
   Timer::time_point start_ = Timer::now();
 };
 
+std::size_t run_here(std::span<const std::size_t> tasks, const WorkLimits& limits,
+                     const std::function<std::string(std::size_t)>& work,
+                     const std::function<void(const TaskEnd&)>& ended,
+                     const std::function<void(std::size_t)>& begun) {
+  const Timer::time_point start = Timer::now();
+  std::size_t done = 0;
+  for (const std::size_t task : tasks) {
+    if (limits.all && Timer::now() - start >= *limits.all) break;
+    if (limits.poll) limits.poll();
+    if (begun) begun(task);
+    ended({task, work(task), {}});
+    ++done;
+  }
+  return done;
+}
+
 }  // namespace
 
 std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
                            const std::function<std::string(std::size_t)>& work,
                            const std::function<void(const TaskEnd&)>& ended,
                            const std::function<void(std::size_t)>& begun) {
+  if (!has_one_thread()) return run_here(tasks, limits, work, ended, begun);
   const NoBrokenPipes ignored;
   return Pool(tasks, limits, work, ended, begun).run();
-}
-
-bool may_fork_workers() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"), ::closedir);
-  if (!threads) return false;
-  std::size_t entries = 0;  // "." and ".." among them
-  while (::readdir(threads.get()) != nullptr) ++entries;
-  return entries <= 3;
 }
 
 }  // namespace parsim::experiment

@@ -29,11 +29,9 @@ struct WorkLimits {
   std::function<void()> poll{};
 };
 
-/// Whether worker processes may be forked here: not from a process with several threads, whose
-/// locks the child would find as another thread left them.
-[[nodiscard]] bool may_fork_workers();
-
 /// Works on tasks, in order, and returns how many ended; fewer than all only at the limit of time.
+/// A process with several threads must not fork (core/processes.hpp): there, tasks run in it, one
+/// after another and for as long as they take.
 ///
 /// work    runs in a worker process; must not throw
 /// ended   called here, once for each task, as they end

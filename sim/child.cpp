@@ -13,6 +13,7 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "core/processes.hpp"
 
 namespace parsim::sim {
 
@@ -22,28 +23,6 @@ namespace {
 enum class Outcome : unsigned char { results, simulation_error, refused, other_error };
 
 std::string reason(int error) { return std::strerror(error); }
-
-bool write_all(int to, std::span<const std::byte> data) {
-  while (!data.empty()) {
-    const ssize_t count = write(to, data.data(), data.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    data = data.subspan(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
-/// Fills `data`; returns how much of it came before the end.
-std::size_t read_all(int from, std::span<std::byte> data) {
-  std::size_t filled = 0;
-  while (filled < data.size()) {
-    const ssize_t count = read(from, data.data() + filled, data.size() - filled);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    filled += static_cast<std::size_t>(count);
-  }
-  return filled;
-}
 
 std::string read_text(int from) {
   std::string text;
@@ -90,6 +69,8 @@ std::string read_text(int from) {
   _exit(sent ? 0 : 1);
 }
 
+}  // namespace
+
 int wait_for(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -97,7 +78,17 @@ int wait_for(pid_t child) {
   return status;
 }
 
-}  // namespace
+void end_of_child(pid_t child, bool complete) {
+  const int status = wait_for(child);
+  if (WIFSIGNALED(status)) {
+    throw RefusedByMachine(fmt::format("the simulation died of signal {} ({})", WTERMSIG(status),
+                                       strsignal(WTERMSIG(status))));
+  }
+  if (!complete) {
+    throw RefusedByMachine(
+        fmt::format("the simulation ended early, with exit code {}", WEXITSTATUS(status)));
+  }
+}
 
 void run_in_child(const std::function<void()>& work,
                   std::span<const std::span<std::byte>> results) {
@@ -130,15 +121,7 @@ void run_in_child(const std::function<void()>& work,
     message = read_text(ends[0]);
   }
   close(ends[0]);
-  const int status = wait_for(child);
-  if (WIFSIGNALED(status)) {
-    throw RefusedByMachine(fmt::format("the simulation died of signal {} ({})", WTERMSIG(status),
-                                       strsignal(WTERMSIG(status))));
-  }
-  if (!complete) {
-    throw RefusedByMachine(
-        fmt::format("the simulation ended early, with exit code {}", WEXITSTATUS(status)));
-  }
+  end_of_child(child, complete);
   if (outcome == Outcome::refused) throw RefusedByMachine(message);
   if (outcome == Outcome::simulation_error) throw SimulationError(message);
   if (outcome == Outcome::other_error) throw BrokenInvariant(message);

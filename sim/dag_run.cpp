@@ -54,8 +54,10 @@ constexpr std::size_t starting_op(std::int64_t t) { return static_cast<std::size
 template <class Flows>
 class DagRun {
  public:
+  /// where: for FlowEngine
+  template <class... Where>
   DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-         const SimOptions& options, const SimulationOutput& output)
+         const SimOptions& options, const SimulationOutput& output, Where... where)
       : dag_(dag),
         prepared_(prepared),
         cluster_(cluster),
@@ -66,7 +68,8 @@ class DagRun {
         waiting_(prepared.successors.waiting),
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
-            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slowdowns)) {
+            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slowdowns),
+            where...) {
     if (slowdowns_.has_contention()) contention_.emplace(dag, slowdowns_, cluster.devices.size());
   }
 
@@ -331,11 +334,11 @@ class DagRun {
 }  // namespace
 
 FlowWork simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-                  const SimOptions& options, const SimulationOutput& output) {
+                  const SimOptions& options, const SimulationOutput& output, SimgridIn where) {
   if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
     return DagRun<FairFlows>(dag, prepared, cluster, options, output).run();
   }
-  return DagRun<FlowEngine>(dag, prepared, cluster, options, output).run();
+  return DagRun<FlowEngine>(dag, prepared, cluster, options, output, where).run();
 }
 
 }  // namespace parsim::sim

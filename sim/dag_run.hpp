@@ -5,6 +5,7 @@
 
 #include "core/timeline.hpp"
 #include "sim/fair_flows.hpp"
+#include "sim/flow_engine.hpp"
 #include "sim/prepared_dag.hpp"
 #include "sim/sim.hpp"
 
@@ -17,13 +18,14 @@ struct SimulationOutput {
   double& bytes_reduced_in_network;  ///< added to, see Timeline
 };
 
-/// Runs the DAG. With SimGrid: once per process.
+/// Runs the DAG. With SimGrid in this process: once.
 ///
 /// Kernels take the time of the cost model even if others run, so their ends follow from those of
 /// their predecessors by addition; only flows go to the engine. That is exact to the bit, costs
 /// little for a million kernels, and leaves no kernel events that SimGrid would merge with others
 /// less than 1 ns away. Returns the work of the flows, which only the fast engine counts.
 FlowWork simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-                  const SimOptions& options, const SimulationOutput& output);
+                  const SimOptions& options, const SimulationOutput& output,
+                  SimgridIn where = SimgridIn::this_process);
 
 }  // namespace parsim::sim

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,19 +12,9 @@
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "sim/sim.hpp"
+#include "sim/simgrid_files.hpp"
 #include "sim/simgrid_library.hpp"
-
-// The library's file. A copy of the program elsewhere still has it.
-asm(R"(.pushsection .rodata
-.global parsim_simgrid_begin
-.hidden parsim_simgrid_begin
-.global parsim_simgrid_end
-.hidden parsim_simgrid_end
-parsim_simgrid_begin: .incbin ")" PARSIM_SIMGRID_LIBRARY R"("
-parsim_simgrid_end:
-.popsection)");
-extern "C" const char parsim_simgrid_begin[];
-extern "C" const char parsim_simgrid_end[];
+#include "sim/simgrid_process.hpp"
 
 namespace parsim::sim {
 
@@ -38,11 +27,9 @@ struct Loaded {
 
 /// The loader reads files only: one in memory.
 Loaded load() {
-  const std::string_view bytes(parsim_simgrid_begin,
-                               static_cast<std::size_t>(parsim_simgrid_end - parsim_simgrid_begin));
   std::optional<MemoryFile> file;
   try {
-    file.emplace(bytes);
+    file.emplace(simgrid_library_file());
   } catch (const std::system_error& error) {
     throw RefusedByMachine("no file in memory for SimGrid: " + error.code().message());
   }
@@ -90,31 +77,48 @@ std::vector<std::string> simgrid_settings() {
 struct FlowEngine::Impl {
   const SimgridLibrary& library = simgrid_library();
   SimgridFlows* flows = nullptr;
-  ~Impl() { library.destroy(flows); }
+  std::unique_ptr<SimgridProcess> process;  ///< instead of flows
+  ~Impl() {
+    if (flows != nullptr) library.destroy(flows);
+  }
 };
 
 FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> routes,
-                       Handler on_date, Handler on_end, std::span<const RateChange> changes)
+                       Handler on_date, Handler on_end, std::span<const RateChange> changes,
+                       SimgridIn where)
     : impl_(std::make_unique<Impl>()) {
   for (const Route* route : routes) {
     ensure(!route->hops.empty(), "a flow crosses at least one link");
   }
-  impl_->flows = impl_->library.make(cluster, routes, std::move(on_date), std::move(on_end),
-                                     changes, simgrid_settings());
+  const std::vector<std::string> settings = simgrid_settings();
+  if (where == SimgridIn::own_process) {
+    impl_->process = std::make_unique<SimgridProcess>(cluster, routes, std::move(on_date),
+                                                      std::move(on_end), changes, settings);
+  } else {
+    impl_->flows = impl_->library.make(cluster, routes, std::move(on_date), std::move(on_end),
+                                       changes, settings);
+  }
 }
 
 FlowEngine::~FlowEngine() = default;
 
-Seconds FlowEngine::now() const { return impl_->library.now(); }
+Seconds FlowEngine::now() const {
+  return impl_->process ? impl_->process->now() : impl_->library.now();
+}
 
 void FlowEngine::wake_at(Seconds date, std::int64_t token) {
+  if (impl_->process) return impl_->process->wake_at(date, token);
   impl_->library.wake_at(*impl_->flows, date, token);
 }
 
 void FlowEngine::start(std::size_t route, Bytes payload, std::int64_t token) {
+  if (impl_->process) return impl_->process->start(route, payload, token);
   impl_->library.start(*impl_->flows, route, payload, token);
 }
 
-void FlowEngine::run() { impl_->library.run(*impl_->flows); }
+void FlowEngine::run() {
+  if (impl_->process) return impl_->process->run();
+  impl_->library.run(*impl_->flows);
+}
 
 }  // namespace parsim::sim

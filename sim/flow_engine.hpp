@@ -13,12 +13,16 @@
 
 namespace parsim::sim {
 
+/// Where SimGrid runs: here, or in a process that is started for it (sim/simgrid_process.hpp).
+enum class SimgridIn { this_process, own_process };
+
 /// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; the
 /// caller waits for a flow's latency before it starts it (wake_at), because SimGrid's TCP models
 /// share a link inversely to latency: of two flows of 1 and 5 us, one would get five times the
 /// rate.
 ///
-/// SimGrid's clock outlives its engine, so make one per process (see sim/child.hpp).
+/// SimGrid's clock outlives its engine, so make one per process (see sim/child.hpp), or one with a
+/// process of its own.
 class FlowEngine {
  public:
   /// Receives the caller's token. Must not throw: SimGrid's C code is on the stack.
@@ -29,7 +33,8 @@ class FlowEngine {
   /// on_end   called when a flow has carried its last byte
   /// changes  of the links' rates, by date
   FlowEngine(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,
-             Handler on_end, std::span<const RateChange> changes = {});
+             Handler on_end, std::span<const RateChange> changes = {},
+             SimgridIn where = SimgridIn::this_process);
   ~FlowEngine();
   FlowEngine(const FlowEngine&) = delete;
   FlowEngine& operator=(const FlowEngine&) = delete;

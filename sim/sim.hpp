@@ -104,7 +104,8 @@ struct SimOptions {
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates
-/// in a forked child, so that results do not depend on earlier runs. Throws SimulationError
+/// in a child (forked, or from a process with threads a program that is started), so that results
+/// do not depend on earlier runs. Throws SimulationError
 /// if an operation never finished or the child died.
 [[nodiscard]] std::unique_ptr<Executor> make_simulator(const Cluster& cluster,
                                                        const CostModel& cost,

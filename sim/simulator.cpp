@@ -1,9 +1,10 @@
-// The executor that simulates: prepares a DAG here, runs it with SimGrid in a child or with our own
-// engine here.
+// The executor that simulates: prepares a DAG here, runs it with SimGrid in a child (of a process
+// with threads: with SimGrid's part in a child) or with our own engine here.
 #include <algorithm>
 #include <array>
 
 #include "core/errors.hpp"
+#include "core/processes.hpp"
 #include "sim/blocked.hpp"
 #include "sim/child.hpp"
 #include "sim/dag_run.hpp"
@@ -66,9 +67,13 @@ class Simulator final : public Executor {
     }
     if (flows && options.engine == Engine::simgrid) {
       static_cast<void>(simgrid_library());  // loaded once here, not in every child
-      run_in_child([&] { work(); },
-                   std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
-                              bytes_of(reduced_in_network)});
+      if (has_one_thread()) {
+        run_in_child([&] { work(); },
+                     std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
+                                bytes_of(reduced_in_network)});
+      } else {
+        simulate(dag, prepared, cluster_, options, output, SimgridIn::own_process);
+      }
     }
     timeline.merged_operations = unmerge(prepared, timeline.spans);
     timeline.bytes_reduced_in_network = reduced_in_network.front();

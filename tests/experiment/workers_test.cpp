@@ -109,9 +109,26 @@ TEST_CASE("workers: what the caller's poll throws ends all work") {
                   GivenUp);
 }
 
-TEST_CASE("workers: not from a process with threads") {
-  CHECK(may_fork_workers());
-  std::thread([] { CHECK_FALSE(may_fork_workers()); }).join();
+TEST_CASE("workers: in a process with threads work is done there") {
+  std::vector<std::size_t> ended;
+  const pid_t process = ::getpid();
+  std::thread([&] {
+    const std::vector<std::size_t> tasks{4, 2, 7};
+    const WorkLimits limits{3, {}, Seconds{1e-9}};
+    const std::size_t done = run_in_workers(
+        tasks, limits,
+        [&](std::size_t task) { return std::string(::getpid() == process ? task : 0, 'x'); },
+        [&](const TaskEnd& end) {
+          CHECK(end.failure.empty());
+          CHECK(end.text == std::string(end.task, 'x'));
+          ended.push_back(end.task);
+        });
+    CHECK(done == 3);
+    CHECK(run_in_workers(
+              tasks, {1, Seconds{0}, {}}, [](std::size_t) { return std::string(); },
+              [](const TaskEnd&) { FAIL("late"); }) == 0);
+  }).join();
+  CHECK(ended == std::vector<std::size_t>{4, 2, 7});
 }
 
 TEST_CASE("shard: every point has one, whatever their number") {

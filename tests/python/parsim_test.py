@@ -268,6 +268,38 @@ class Processes(unittest.TestCase):
         self.assertEqual(6, answers.count(alone))
         self.assertGreater(turns, 20)  # this thread went on meanwhile
 
+    def test_simgrid_beside_busy_threads(self):
+        """No process is forked there: the others' locks, malloc's among them, would come along."""
+        steps = 200 if os.environ.get('PARSIM_LONG') else 50
+        job = {**SMALL, 'strategy': 'data', 'no_timings': True}
+        alone = parsim.simulate(**job, engine='simgrid').to_json()
+        over = threading.Event()
+
+        def work():
+            while not over.is_set():
+                parsim.simulate(**job)  # allocates without Python's lock
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            answers = [parsim.simulate(**job, engine='simgrid').to_json() for _ in range(steps)]
+            with tempfile.TemporaryDirectory() as folder:
+                sweep = {'options': {'cluster': STAR, 'strategy': 'data'},
+                         'axes': {'network': ['lenet5'], 'batch': [8, 16]}}
+                parsim.sweep(sweep, output=folder)
+                parsim.sweep(folder, merge=True, output=f'{folder}/rows.csv')
+                lines = pathlib.Path(folder, 'rows.csv').read_text(encoding='utf-8').splitlines()
+                self.assertEqual(3, len(lines))
+                with self.assertRaisesRegex(parsim.InputError, '--jobs.*several threads'):
+                    parsim.sweep(sweep, output=folder, jobs=2)
+            with self.assertRaisesRegex(parsim.InputError, '--time-limit.*several threads'):
+                parsim.compare(**SMALL, time_limit='9s')
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(steps, answers.count(alone))
+
     def test_interrupt(self):
         script = ('import parsim, sys; print("ready", flush=True)\n'
                   'try: parsim.compare(network="resnet50", cluster="mixed-p100-v100",'

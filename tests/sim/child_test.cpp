@@ -86,15 +86,9 @@ TEST_CASE("child: a program that is killed takes its simulation along") {
   waitpid(program, nullptr, 0);
 }
 
-// AddressSanitizer's allocator, unlike the C library's, is of no use in a child that is forked
-// while another thread allocates: there, one thread simulates alone.
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t allocating_threads = 0, simulating_threads = 1;
-#else
 constexpr std::size_t allocating_threads = 2, simulating_threads = 2;
-#endif
 
-TEST_CASE("child: simulations run while other threads allocate and simulate, too") {
+TEST_CASE("child: simulations run while other threads allocate and simulate, too, without a fork") {
   const Cluster cluster = testing::star_of(2, "1 GB/s", "1us");
   const auto cost = make_constant_efficiency(cluster);
   const testing::NotedDag noted = testing::dag_of(
