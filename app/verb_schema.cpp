@@ -16,6 +16,7 @@
 #include "report/purchases.hpp"
 #include "report/runs.hpp"
 #include "report/show.hpp"
+#include "report/sweep.hpp"
 #include "report/validation.hpp"
 #include "topologies/topologies.hpp"
 
@@ -33,7 +34,7 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 24> listed_schemas{
+constexpr std::array<ListedSchema, 25> listed_schemas{
     {{"buy", report::buy_schema},
      {"calibrate", calibrate_schema},
      {"cluster-file", topologies::cluster_schema},
@@ -57,6 +58,7 @@ constexpr std::array<ListedSchema, 24> listed_schemas{
      {"show-cluster", report::cluster_report_schema},
      {"show-network", report::network_schema},
      {"simulate", report::simulate_schema},
+     {"sweep", report::sweep_schema},
      {"validate", report::validation_schema}}};
 
 /// "compare" of "report/schemas/compare.json"; "" of other files.

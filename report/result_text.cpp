@@ -29,6 +29,10 @@ void put_special_schema(json::Writer& out, const TextMap&) {
   out.close_object();
 }
 
+void put_special(json::Writer& out, const OpenObject& object) { out.raw(object.json); }
+
+void put_special_schema(json::Writer& out, const OpenObject&) { out.key("type").text("object"); }
+
 std::vector<CalibratedRow> calibrated_rows(const experiment::Experiment& experiment) {
   std::vector<CalibratedRow> rows;
   if (!experiment.calibration) return rows;

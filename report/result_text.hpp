@@ -42,6 +42,13 @@ struct TextMap {
 void put_special(json::Writer& out, const TextMap& map);
 void put_special_schema(json::Writer& out, const TextMap& map);
 
+/// An object whose keys depend on what was asked.
+struct OpenObject {
+  std::string json{};
+};
+void put_special(json::Writer& out, const OpenObject& object);
+void put_special_schema(json::Writer& out, const OpenObject& object);
+
 /// A row of --calibrate-with that applies to the run.
 struct CalibratedRow {
   std::string set{}, name{}, machine{}, gpu{};

@@ -6,6 +6,7 @@
 
 #include "core/text.hpp"
 #include "report/runs.hpp"
+#include "report/sweep_reports.hpp"
 
 namespace parsim::report {
 
@@ -91,28 +92,25 @@ Document report_sweep(const experiment::Sweep& sweep, const SweepProgress& progr
   add(progress.unfit, "of them do not fit in memory with any strategy");
   add(progress.failed, "of them have an error instead of results");
   add(progress.unfinished, "did not end and will be tried again by the next call");
-  const Json json = {{"sweep", sweep.id},
-                     {"points", sweep.points.size()},
-                     {"shard",
-                      {{"index", shard.index + 1},
-                       {"count", shard.count},
-                       {"source", shard.source.empty() ? Json(nullptr) : Json(shard.source)},
-                       {"points", progress.in_shard}}},
-                     {"done", done},
-                     {"done_now", progress.now},
-                     {"unfit_now", progress.unfit},
-                     {"failed_now", progress.failed},
-                     {"unfinished_now", progress.unfinished},
-                     {"results_file", progress.results_file},
-                     {"version", version()}};
-  document.json = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  document.json = result_text(ComputedReport{
+      sweep.id,
+      sweep.points.size(),
+      {shard.index + 1, shard.count,
+       shard.source.empty() ? std::nullopt : std::optional(shard.source), progress.in_shard},
+      done,
+      progress.now,
+      progress.unfit,
+      progress.failed,
+      progress.unfinished,
+      progress.results_file,
+      version()});
   return document;
 }
 
 Document report_points(const experiment::Sweep& sweep, const experiment::Shard& shard,
                        std::optional<Seconds> each, std::size_t sampled, std::size_t jobs) {
   Document document;
-  Json points = Json::array();
+  std::vector<PointReport> points;
   Table table;
   table.columns = {{"point", "point"}, {"id", "id", false}};
   for (const experiment::SweepColumn& column : sweep.columns) {
@@ -131,7 +129,7 @@ Document report_points(const experiment::Sweep& sweep, const experiment::Shard& 
                                                         : one_line(input)));
     }
     table.rows.push_back(std::move(row));
-    points.push_back({{"point", p}, {"id", point.id}, {"inputs", std::move(inputs)}});
+    points.push_back({p, point.id, {one_line(inputs)}});
   }
   const std::size_t here = table.rows.size();
   std::optional<Seconds> all;
@@ -148,15 +146,23 @@ Document report_points(const experiment::Sweep& sweep, const experiment::Shard& 
                     counted(static_cast<std::int64_t>(jobs), "job"), to_text(*each),
                     counted(static_cast<std::int64_t>(sampled), "point")));
   }
-  const Json json = {{"sweep", sweep.id},
-                     {"points", std::move(points)},
-                     {"skipped", sweep.skipped},
-                     {"repeated", sweep.repeated},
-                     {"estimated_time_s", all ? Json(all->count()) : Json(nullptr)},
-                     {"version", version()}};
-  document.json = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  document.json = result_text(
+      PointsReport{sweep.id, std::move(points), sweep.skipped, sweep.repeated, all, version()});
   document.tables.push_back(std::move(table));
   return document;
+}
+
+std::string sweep_schema() {
+  json::Writer out;
+  out.open_object();
+  out.key("title").text("What parsim sweep --json prints");
+  out.key("anyOf").open_array();
+  json::put_schema(out, ComputedReport{}, "what was computed");
+  json::put_schema(out, PointsReport{}, "with --dry-run: the points");
+  json::put_schema(out, MergedReport{}, "with --merge: the table");
+  out.close_array();
+  out.close_object();
+  return out.take();
 }
 
 }  // namespace parsim::report

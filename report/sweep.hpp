@@ -41,4 +41,7 @@ struct SweepProgress {
                                      std::optional<Seconds> each, std::size_t sampled,
                                      std::size_t jobs);
 
+/// The JSON Schema of what both of these and merge_results() say.
+[[nodiscard]] std::string sweep_schema();
+
 }  // namespace parsim::report

@@ -10,6 +10,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/results_file.hpp"
+#include "report/sweep_reports.hpp"
 #include "report/sweep_rows.hpp"
 #include "report/sweep_sqlite.hpp"
 
@@ -207,26 +208,28 @@ Document merge_results(const MergeRequest& request) {
   warn(rows.missing(), "missing");
   warn(rows.repeated(), "in several places, with equal results");
   warn(rows.unfinished(), "not finished; run the sweep again to try them again");
-  Json json = {{"sweep", rows.header().sweep},
-               {"points", points},
-               {"files", rows.files()},
-               {"missing", rows.missing()},
-               {"repeated", rows.repeated()},
-               {"unfinished", rows.unfinished()},
-               {"output", request.output.empty() ? Json(nullptr) : Json(request.output)}};
+  MergedReport report{rows.header().sweep,
+                      points,
+                      rows.files(),
+                      rows.missing(),
+                      rows.repeated(),
+                      rows.unfinished(),
+                      request.output.empty() ? std::nullopt : std::optional(request.output),
+                      {},
+                      rows.header().version};
   if (request.top || !request.pareto.empty()) {
     const std::vector<RankedRow> best = best_rows(rows, request);
     document.tables.push_back(table_of(rows, best, request));
-    json["rows"] = Json::array();
+    report.ranked.emplace();
     for (const RankedRow& row : best) {
-      Json& object = json["rows"].emplace_back(Json::object());
+      Json object = Json::object();
       for (std::size_t c = 0; c < row.row.size(); ++c) {
         object[rows.columns()[c]] = json_of(row.row[c]);
       }
+      report.ranked->rows.push_back({object.dump(-1, ' ', false, Json::error_handler_t::replace)});
     }
   }
-  json["version"] = rows.header().version;
-  document.json = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  document.json = result_text(report);
   return document;
 }
 
