@@ -11,6 +11,7 @@
 #include "core/json.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/offers.hpp"
+#include "experiment/sweep_keys.hpp"
 #include "networks/networks.hpp"
 #include "report/embedded.hpp"
 #include "report/purchases.hpp"
@@ -34,7 +35,7 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 25> listed_schemas{
+constexpr std::array<ListedSchema, 26> listed_schemas{
     {{"buy", report::buy_schema},
      {"calibrate", calibrate_schema},
      {"cluster-file", topologies::cluster_schema},
@@ -59,6 +60,7 @@ constexpr std::array<ListedSchema, 25> listed_schemas{
      {"show-network", report::network_schema},
      {"simulate", report::simulate_schema},
      {"sweep", report::sweep_schema},
+     {"sweep-file", experiment::sweep_file_schema},
      {"validate", report::validation_schema}}};
 
 /// "compare" of "report/schemas/compare.json"; "" of other files.

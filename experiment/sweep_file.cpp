@@ -10,6 +10,7 @@
 #include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "experiment/request.hpp"
+#include "experiment/sweep_keys.hpp"
 #include "topologies/document.hpp"
 
 namespace parsim::experiment {
@@ -18,36 +19,6 @@ namespace {
 
 using topologies::Fields;
 using topologies::Value;
-
-/// What changes a point's result and can be asked of any machine.
-bool is_sweepable(const Option& option) {
-  return option.is_for("compare") && !option.key.empty() && option.group != OptionGroup::hardware &&
-         option.flag != "--scaling";
-}
-
-std::string_view without_dashes(std::string_view flag) {
-  flag.remove_prefix(2);
-  return flag;
-}
-
-const Option* sweepable(std::string_view name) {
-  for (const Option& option : options()) {
-    if (!is_sweepable(option)) continue;
-    if (without_dashes(option.flag) == name) return &option;
-    if (!option.rules.long_name.empty() && without_dashes(option.rules.long_name) == name) {
-      return &option;
-    }
-  }
-  return nullptr;
-}
-
-bool is_variable_name(std::string_view name) {
-  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz_", digits = "0123456789";
-  return !name.empty() && letters.find(name.front()) != letters.npos &&
-         std::all_of(name.begin(), name.end(), [&](char c) {
-           return letters.find(c) != letters.npos || digits.find(c) != digits.npos;
-         });
-}
 
 /// Calls `fill(name)` for every "{name}" of a text and puts what it returns there.
 template <class Fill>
@@ -105,10 +76,6 @@ topologies::Keys keys_of(const topologies::Names& names) {
   for (const std::string_view name : names) keys.keys.push_back({name, {}});
   return keys;
 }
-const topologies::Keys& top_keys() {
-  static const topologies::Keys keys = keys_of({"options", "axes", "zip", "skip", "only"});
-  return keys;
-}
 
 /// Columns that change together.
 struct Axis {
@@ -119,7 +86,7 @@ struct Axis {
 class SweepReader {
  public:
   SweepReader(const Value& root, const std::string& file, const std::string& version)
-      : file_(file), top_(root, file, "", top_keys()) {
+      : file_(file), top_(root, file, "", sweep_keys()) {
     sweep_.version = version;
     for (const Option& option : options()) {
       if (!is_sweepable(option)) continue;

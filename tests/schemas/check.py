@@ -40,6 +40,10 @@ OFFER = {'name': 'box', 'price': '1k', 'device': 't4', 'gpus': 2, 'intra': '10 G
          'source': 'made up'}
 CONFIG = {'model_type': 'gpt2', 'n_embd': 12, 'n_layer': 1, 'n_head': 2, 'n_positions': 8,
           'vocab_size': 9, 'n_inner': None, 'attn_pdrop': 0}
+SWEEP = {'options': {'strategy': ['data'], 'cluster': 'star:2,device=t4,rate={rate}'},
+         'axes': {'batch': [8, 16], 'rate': ['1GB/s'], 'no-symmetry': [True, False]},
+         'zip': [{'network': ['lenet5', 'mlp'], 'zero': [0, '1']}],
+         'skip': [{'network': 'mlp', 'batch': [16]}]}
 # Schema, file that people write, what it holds, members in place of these that must be refused, or
 # not ("allowed"), by the schema and by the program with these arguments.
 WRITTEN = [
@@ -59,6 +63,13 @@ WRITTEN = [
       {'n_inner': 2 ** 22 + 1}, {'attn_pdrop': 1}, {'tie_word_embeddings': 1},
       {'activation_function': 'gleu'}, {'attn_implementation': 'eagre'}, {'allowed': 1}],
      ['show', 'network', './config.json']),
+    ('sweep-file', 'sweep.toml', SWEEP,
+     [{'axes': {**SWEEP['axes'], **slip}}
+      for slip in ({'batch': []}, {'batch': 8}, {'batch': [0.5]}, {'batch': [[8, 16]]},
+                   {'no-symmetry': [1]}, {'Rate': ['1GB/s']})] +
+     [{'options': []}, {'zip': {}}, {'zip': [{'network': 'lenet5'}]}, {'skip': {}}, {'surplus': {}},
+      {'only': {}}],
+     ['sweep', 'sweep.toml', '--dry-run']),
 ]
 MOST_PLACES = 400  # of a document that slips are tried at
 
