@@ -16,6 +16,7 @@
 #include "strategies/experts.hpp"
 #include "strategies/layout.hpp"
 #include "strategies/price.hpp"
+#include "validation/measurements.hpp"
 #include "validation/published_machines.hpp"
 
 namespace parsim::validation {
