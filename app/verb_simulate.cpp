@@ -252,7 +252,7 @@ void add_launch(const report::LaunchResult& result, const std::string& plan_path
 }  // namespace
 
 Outcome run_plan_verb(const experiment::Arguments& arguments) {
-  const experiment::Request request = experiment::make_request(arguments);
+  experiment::Request request = experiment::make_request(arguments);
   const strategies::Strategy& strategy = only_strategy(request);
   report::PlanFiles files{arguments.text("-o").value_or(""), arguments.text("--dag").value_or(""),
                           arguments.text("--smpi").value_or(""),
@@ -263,7 +263,11 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     }
   }
   const std::optional<report::Trainer> trainer = trainer_of(arguments);
-  if (trainer) files.plan += "/plan.json";
+  if (trainer) {
+    files.plan += "/plan.json";
+    // A search that may choose has no use for an order that no trainer's files can say.
+    if (!request.schedule) request.schedule = strategies::PipelineSchedule::one_f_one_b;
+  }
   if (arguments.has("-o") && arguments.has("--dag") && same_file(files.plan, files.dag)) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),
                      "accepted: another name");

@@ -136,7 +136,7 @@ constexpr Option table[] = {
     {"--micro-batches", "N", plan, cases,
      "split the batch into N micro-batches (default: the strategy's choice)",
      "micro_batches", member<&Request::micro_batches>, {.most = most_parts}},
-    {"--schedule", "", plan, cases, "order of a pipeline's micro-batches",
+    {"--schedule", "", plan, cases, "order of micro-batches (default: 1f1b; best also tries zero-bubble)",
      "schedule", member<&Request::schedule>},
     {"--pipeline-sends", "", plan, cases,
      "whether a pipeline stage computes on while it sends to another one, or waits, as "

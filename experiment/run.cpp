@@ -11,6 +11,7 @@
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
 #include "lowering/lower.hpp"
+#include "strategies/mixed_stages.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::experiment {
@@ -32,6 +33,11 @@ std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
   }
   return use;
 }
+
+constexpr std::string_view zero_bubble_trainers =
+    "ZB-H1 (zero-bubble): the Megatron-LM of the order's authors runs it (--enable-zero-bubble of "
+    "github.com/sail-sg/zero-bubble-pipeline-parallelism), torchtitan something like it with two "
+    "stages a device; Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
 
 /// Ties go to the lower link, forwards first.
 std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<double>& hop_use) {
@@ -308,6 +314,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
        strategies::memory_option_notes(experiment.network, experiment.cluster, plan)) {
     result.notes.push_back(std::move(note));
   }
+  for (std::string& line : strategies::stage_reasons(experiment.strategy_input(), plan)) {
+    result.notes.push_back(std::move(line));
+  }
   if (const std::string anomaly = links_anomaly(experiment, run, plan); !anomaly.empty()) {
     result.notes.push_back(anomaly);
   }
@@ -324,6 +333,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.micro_batches = plan.schedule.micro_batches;
   result.stages = strategies::stages_of(experiment.network, plan);
   result.degrees = strategies::degrees_of(experiment.network, plan, result.stages);
+  if (result.degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
+    result.notes.emplace_back(zero_bubble_trainers);
+  }
   result.plan_id = strategies::plan_id(experiment.network, plan);
   if (experiment.request.timings) {
     result.search_time = planned.search_time;

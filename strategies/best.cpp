@@ -108,8 +108,8 @@ class Starts {
                           {}});
     }
     sort_by_price(variants);
-    const auto bare = [](const PricedPlan& one) { return one.memory.text().empty(); };
-    const auto own = std::find_if(variants.begin() + 1, variants.end(), bare);
+    const auto own = std::find_if(variants.begin() + 1, variants.end(),
+                                  [](const PricedPlan& one) { return one.bare(); });
     if (own != variants.end()) add(starts, std::move(*own));
     add(starts, std::move(variants.front()));
   }
@@ -125,7 +125,8 @@ class Starts {
 /// further one is a line here.
 using CandidateSearch = std::vector<PricedPlan> (*)(const StrategyInput&, lowering::Estimator&,
                                                     const Price& limit);
-constexpr CandidateSearch candidate_searches[] = {candidates_by_degrees};
+constexpr CandidateSearch candidate_searches[] = {candidates_of_mixed_stages,
+                                                  candidates_by_degrees};
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns the number
 /// kept. `begin`, `share`: for progress, which part of all searching this is.
@@ -158,12 +159,12 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
   return kept;
 }
 
-/// The best starts that differ in more than memory options.
+/// The best starts that differ in more than memory options and the order of micro-batches.
 std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts) {
   std::vector<PricedPlan> different;
   std::vector<Plan> seen;
   for (const PricedPlan& start : starts) {
-    Plan bare = without_memory_options(start.plan);
+    Plan bare = in_order(without_memory_options(start.plan), PipelineSchedule::one_f_one_b);
     const auto same = [&](const Plan& plan) { return same_plan(plan, bare); };
     if (std::any_of(seen.begin(), seen.end(), same)) continue;
     seen.push_back(std::move(bare));

@@ -52,7 +52,7 @@ class LayoutPlanner {
     Plan plan = empty_plan(input_, "layout", {});
     plan.schedule.micro_batches = micro_batches_;
     plan.schedule.rank_lists.clear();
-    plan.schedule.split_backward = splits_backward(input_.schedule, pipeline_);
+    plan.schedule.split_backward = splits_backward(input_.schedule_or_default(), pipeline_);
     const std::vector<std::vector<std::int64_t>> shares = all_shares();
     const auto stages = static_cast<std::int32_t>(layout_.stages.size());
     for (std::int32_t s = 0; s < stages; ++s) {
@@ -69,9 +69,10 @@ class LayoutPlanner {
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
         plan.schedule.stage_of_layer[l] = s;
       if (stage < pipeline_) {
-        RankList list{{},
-                      device_slots(input_.schedule, s, static_cast<std::int32_t>(pipeline_),
-                                   layout_.chunks, micro_batches_)};
+        RankList list{
+            {},
+            device_slots(input_.schedule_or_default(), s, static_cast<std::int32_t>(pipeline_),
+                         layout_.chunks, micro_batches_)};
         for (const DeviceGroup& group : groups) {
           list.devices.insert(list.devices.end(), group.begin(), group.end());
         }

@@ -12,6 +12,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/degrees.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/mixed/search.hpp"
 #include "strategies/plan_support.hpp"
@@ -193,19 +194,14 @@ std::string stages_note(const StrategyInput& input, const MixedStages& mixed) {
                      counted(mixed.micro_batches, "micro-batch"), join(words, ", "));
 }
 
-void add_reasons(const StrategyInput& input, Priced& one) {
-  const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
-  mixed::StageCosts costs(input, classes);
-  for (std::string& line :
-       mixed::stage_reasons(input, classes, costs, one.mixed.layout, one.mixed.micro_batches)) {
-    one.plan.notes.push_back(std::move(line));
-  }
-}
-
 }  // namespace
 
 bool has_mixed_stages(const StrategyInput& input) {
-  if (first_layers_of_blocks(input.network).size() < 2) return false;
+  const bool degrees_given = input.tensor_parallel || input.pipeline_parallel ||
+                             input.data_parallel || input.expert_parallel ||
+                             input.expert_tensor_parallel || input.context_parallel ||
+                             input.virtual_pipeline > 1;
+  if (degrees_given || first_layers_of_blocks(input.network).size() < 2) return false;
   const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
   return classes.size() > 1 && classes.size() <= most_kinds &&
          std::all_of(classes.begin(), classes.end(),
@@ -252,12 +248,15 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   return all;
 }
 
+std::vector<MixedStages> mixed_stages(const StrategyInput& input) {
+  return mixed_stages(input, workers(input).size() <= mixed::few_devices ? 200 : 12);
+}
+
 std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& estimator,
-                              std::size_t count) {
+                              std::size_t count, std::vector<MixedStages> layouts) {
   constexpr std::size_t fewest = 4;
-  const std::size_t of_number = workers(input).size() <= mixed::few_devices ? 200 : 12;
   Pricing pricing(input, estimator);
-  Candidates candidates(mixed_stages(input, of_number));
+  Candidates candidates(std::move(layouts));
   std::vector<Priced> priced;
   bool some_fits = false;
   while (std::optional<MixedStages> mixed = candidates.next()) {
@@ -284,10 +283,24 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
   for (Priced& one : priced) {
     if (plans.size() == count || (!plans.empty() && !one.price.fits())) break;
     one.plan.notes.push_back(stages_note(input, one.mixed));
-    add_reasons(input, one);
     plans.push_back(std::move(one.plan));
   }
   return plans;
+}
+
+std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& plan) {
+  if (plan.schedule.rank_lists.size() < 2 || !has_mixed_stages(input)) return {};
+  const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
+  const std::optional<Layout> layout = mixed::layout_of_plan(input, classes, plan);
+  if (!layout) return {};
+  StrategyInput own = input;
+  const Degrees degrees = degrees_of(input.network, plan);
+  own.zero_stage = plan.layers[0].zero.stage;
+  own.zero_group = plan.layers[0].zero.group;
+  own.recompute = degrees.recompute;
+  own.schedule = degrees.schedule;
+  mixed::StageCosts costs(own, classes);
+  return mixed::stage_reasons(own, classes, costs, *layout, plan.schedule.micro_batches);
 }
 
 }  // namespace parsim::strategies

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "lowering/estimate.hpp"
@@ -18,7 +19,7 @@ struct MixedStages {
 };
 
 /// Whether the search below has something to choose: GPUs of several kinds (model, memory, number
-/// in a machine or links), and a network of two blocks or more.
+/// in a machine or links), a network of two blocks or more, and no degrees given.
 [[nodiscard]] bool has_mixed_stages(const StrategyInput& input);
 
 /// The most promising layouts by a closed form, best first, up to `count` of every number of
@@ -28,9 +29,17 @@ struct MixedStages {
 /// Empty without blocks or for more than four kinds of devices.
 [[nodiscard]] std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t count);
 
-/// Plans of the best of these layouts by estimate, with borders moved block by block, best first.
-/// Those that do not fit are left out, unless none fits.
+/// As many of each number of micro-batches as there is time to look at.
+[[nodiscard]] std::vector<MixedStages> mixed_stages(const StrategyInput& input);
+
+/// Plans of the best of these layouts by simulation, or by estimate without one, with borders moved
+/// block by block, best first. Those that do not fit are left out, unless none fits.
 [[nodiscard]] std::vector<Plan> mixed_plans(const StrategyInput& input,
-                                            lowering::Estimator& estimator, std::size_t count);
+                                            lowering::Estimator& estimator, std::size_t count,
+                                            std::vector<MixedStages> layouts);
+
+/// Why each stage of a pipeline on a mixed cluster is as it is, by the plan's own options and
+/// schedule, a line a stage: see mixed::stage_reasons. Empty for plans of other kinds.
+[[nodiscard]] std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& plan);
 
 }  // namespace parsim::strategies

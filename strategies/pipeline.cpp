@@ -115,7 +115,7 @@ Plan plan_of(const StrategyInput& input, const Pipeline& pipeline, std::int32_t 
   Plan plan = empty_plan(input, "pipeline", {});
   plan.schedule.micro_batches = micro_batches;
   plan.schedule.rank_lists.clear();
-  plan.schedule.split_backward = splits_backward(input.schedule, devices.size());
+  plan.schedule.split_backward = splits_backward(input.schedule_or_default(), devices.size());
   const auto stages = static_cast<std::int32_t>(devices.size());
   for (std::int32_t s = 0; s < stages; ++s) {
     const auto index = static_cast<std::size_t>(s);
@@ -126,7 +126,7 @@ Plan plan_of(const StrategyInput& input, const Pipeline& pipeline, std::int32_t 
       plan.layers[l].sync = chosen_sync(input);
     }
     plan.schedule.rank_lists.push_back(
-        {{devices[index]}, stage_slots(input.schedule, s, stages, micro_batches)});
+        {{devices[index]}, stage_slots(input.schedule_or_default(), s, stages, micro_batches)});
   }
   plan.buckets = gradient_buckets(input);
   return plan;

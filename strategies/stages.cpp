@@ -187,6 +187,23 @@ std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device, s
   });
 }
 
+std::optional<Plan> reordered(const Plan& plan, PipelineSchedule schedule) {
+  const Schedule& own = plan.schedule;
+  const auto stages = static_cast<std::int32_t>(own.rank_lists.size());
+  if (stages < 2 || own.micro_batches < 2) return std::nullopt;
+  const PipelineSchedule kind =
+      own.split_backward ? PipelineSchedule::zero_bubble : PipelineSchedule::one_f_one_b;
+  Plan other = plan;
+  other.schedule.split_backward = splits_backward(schedule, own.rank_lists.size());
+  for (RankList& list : other.schedule.rank_lists) {
+    if (list.slots.empty()) return std::nullopt;
+    const std::int32_t stage = list.slots.front().stage;
+    if (list.slots != stage_slots(kind, stage, stages, own.micro_batches)) return std::nullopt;
+    list.slots = stage_slots(schedule, stage, stages, own.micro_batches);
+  }
+  return other;
+}
+
 void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t> devices,
                           std::string_view where) {
   const std::int32_t chunks = input.virtual_pipeline;
@@ -196,8 +213,8 @@ void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t
                      fmt::format("{} a device with {}", counted(chunks, "model chunk"), with),
                      "accepted: " + accepted);
   };
-  if (input.schedule != PipelineSchedule::one_f_one_b) {
-    refuse(fmt::format("schedule {}", to_text(input.schedule)), "schedule 1f1b");
+  if (input.schedule_or_default() != PipelineSchedule::one_f_one_b) {
+    refuse(fmt::format("schedule {}", to_text(input.schedule_or_default())), "schedule 1f1b");
   }
   if (!devices) return;
   if (*devices < 2) {

@@ -73,6 +73,18 @@ namespace parsim::strategies {
   return schedule == PipelineSchedule::zero_bubble && stages > 1;
 }
 
+/// Which part of 1F1B's time ZB-H1 takes, with equal stages, and forward and the halves of backward
+/// that take equally long: (m + (p - 1) / 3) / (m + p - 1). See stage_slots.
+[[nodiscard]] constexpr double zero_bubble_gain(std::size_t stages, std::int32_t micro_batches) {
+  const auto work = static_cast<double>(micro_batches), fills = static_cast<double>(stages) - 1;
+  return (work + fills / 3) / (work + fills);
+}
+
+/// A plan's stages in the order of a schedule: nothing if one micro-batch or stage leaves nothing
+/// to order, or if the plan's own order is neither 1F1B nor ZB-H1 of a stage each for its rank
+/// lists.
+[[nodiscard]] std::optional<Plan> reordered(const Plan& plan, PipelineSchedule schedule);
+
 /// The slots of all stages in an order in which they can be worked through one by one: any subset
 /// of the stages, taken from it in this order, never waits for itself.
 [[nodiscard]] std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,

@@ -1,5 +1,4 @@
-// The catalogue of parallelization strategies: each decides, none lowers. Input: a network, a
-// cluster, costs. Output: a Plan.
+// The catalogue of parallelization strategies: from a network, a cluster and costs to a Plan.
 #pragma once
 
 #include <cstdint>
@@ -85,8 +84,7 @@ enum class Objective : std::uint8_t { time, cost, energy };
 constexpr std::array<std::string_view, 3> spellings(Objective) {
   return {"time", "cost", "energy"};
 }
-/// What a user may ask of a plan. Some of it only some strategies read: experiment/option_table.cpp
-/// says which.
+/// What a user may ask of a plan; experiment/option_table.cpp says which strategies read what.
 struct StrategyOptions {
   Precision precision = Precision::fp32;
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
@@ -101,7 +99,7 @@ struct StrategyOptions {
   std::optional<std::int32_t> parts{};       ///< of `hybrid`
   std::optional<Granularity> granularity{};  ///< if absent: block where there are blocks
   std::optional<std::int32_t> micro_batches{};  ///< chosen if absent
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  std::optional<PipelineSchedule> schedule{};   ///< absent: 1F1B, but `best` chooses
   PipelineSends pipeline_sends = PipelineSends::overlapped;
   Sync::Kind sync = Sync::Kind::automatic;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
@@ -119,6 +117,9 @@ struct StrategyOptions {
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;
   Objective objective = Objective::time;  ///< of `best`, among its finalists
+  [[nodiscard]] PipelineSchedule schedule_or_default() const {
+    return schedule.value_or(PipelineSchedule::one_f_one_b);
+  }
 };
 
 /// Everything a strategy may look at.
@@ -141,8 +142,7 @@ struct StrategyInput : StrategyOptions {
   std::function<double(const Plan&, Seconds)> upkeep{};
   /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};
-  /// Called before each estimate and simulation; throws when the plan is no longer wanted. May be
-  /// empty.
+  /// Called before each estimate and simulation, unless empty; throws when no plan is wanted now.
   std::function<void()> poll{};
   /// Plans that other strategies have made already for this very input: searches that start from
   /// other strategies' plans do not ask again.

@@ -86,18 +86,13 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
   return candidates;
 }
 
-bool degrees_given(const StrategyInput& input) {
-  return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
-         input.expert_parallel || input.expert_tensor_parallel || input.context_parallel ||
-         input.virtual_pipeline > 1;
-}
-
 /// Adds plans whose stages differ. Finalists that an estimate finds much slower are not simulated.
 void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
                std::vector<Plan>& plans) {
   constexpr std::size_t few = 2;
   std::vector<std::pair<Price, Plan>> all;
-  for (Plan& plan : mixed_plans(input, estimator, few)) plans.push_back(std::move(plan));
+  for (Plan& plan : mixed_plans(input, estimator, few, mixed_stages(input)))
+    plans.push_back(std::move(plan));
   for (Plan& plan : plans) {
     const Price price = estimated_price(input, estimator, plan);
     all.emplace_back(price, std::move(plan));
@@ -171,7 +166,7 @@ Plan plan_tensor(const StrategyInput& input) {
   for (auto& [step, plan] : moved) {
     if (plans.size() < finalists) plans.push_back(std::move(plan));
   }
-  if (!degrees_given(input) && has_mixed_stages(input)) add_mixed(input, estimator, plans);
+  if (has_mixed_stages(input)) add_mixed(input, estimator, plans);
   return std::move(plans[best_by_simulation(input, plans)]);
 }
 

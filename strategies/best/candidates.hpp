@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct MemoryOptions {
   Recompute recompute = Recompute::none;
   /// ", zero 1, recompute full"; empty: none.
   [[nodiscard]] std::string text() const;
+  friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };
 
 /// A plan with memory options of its own.
@@ -25,6 +27,12 @@ struct PricedPlan {
   std::string origin;
   Price price{};  ///< estimated, later simulated
   MemoryOptions memory{};
+  /// Where a pipeline may be ordered in several ways and none was asked for.
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  /// As a strategy made it.
+  [[nodiscard]] bool bare() const {
+    return memory == MemoryOptions{} && schedule == PipelineSchedule::one_f_one_b;
+  }
 };
 
 /// Better first; ties keep the order.
@@ -35,15 +43,19 @@ void sort_by_price(std::vector<PricedPlan>& candidates);
 /// The input with these memory options.
 [[nodiscard]] StrategyInput with_options(const StrategyInput& input, const MemoryOptions& memory);
 
-/// Tries memory options with plans: those that the input has, and all of those that it has not.
+/// The plan in another order of its micro-batches; as it is where it cannot have that (reordered).
+[[nodiscard]] Plan in_order(Plan plan, PipelineSchedule schedule);
+
+/// Tries memory options with plans, and ZB-H1 with pipelines in 1F1B: those that the input has, and
+/// all of those that it has not.
 class MemorySearch {
  public:
   MemorySearch(const StrategyInput& input, lowering::Estimator& estimator);
 
   /// The plan with each ZeRO stage and group, recomputing as little as lets it fit, if its estimate
-  /// is better than `limit`; if it never fits, and the limit does not, with what over-commits
-  /// memory least. Recomputation never saves time, so that more of it is tried only where less does
-  /// not fit. Throws InputError for a plan that cannot be lowered.
+  /// is better than `limit`, in each order; if it never fits, and the limit does not, with what
+  /// over-commits memory least. Recomputation never saves time, so that more of it is tried only
+  /// where less does not fit. Throws InputError for a plan that cannot be lowered.
   ///
   /// over   unless null, gets those that do not fit though all devices together have the memory,
   ///        if they are faster than a limit that fits; their steps are known for the least
@@ -53,6 +65,11 @@ class MemorySearch {
                                                  std::vector<PricedPlan>* over = nullptr);
 
  private:
+  /// Of the plan in its order. False if it takes as long as `reach`, which is no less than the
+  /// limit's step, with any memory options.
+  bool add_variants(const Plan& plan, const PricedPlan& like, const Price& limit, Seconds reach,
+                    std::vector<PricedPlan>& fitting, std::optional<PricedPlan>& unfit,
+                    std::vector<PricedPlan>* over);
   /// Without recomputation.
   [[nodiscard]] std::vector<MemoryOptions> shardings(const Plan& plan) const;
   /// Whether what devices need in all is no more than what those that work may fill.
@@ -71,5 +88,11 @@ class MemorySearch {
 [[nodiscard]] std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                                                             lowering::Estimator& estimator,
                                                             const Price& limit);
+
+/// Pipelines whose stages differ (mixed_stages), where the memory that ZeRO frees or another order
+/// of micro-batches lets the search choose what `tensor` alone does not; by estimate, best first.
+[[nodiscard]] std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
+                                                                 lowering::Estimator& estimator,
+                                                                 const Price& limit);
 
 }  // namespace parsim::strategies

@@ -8,6 +8,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/move_borders.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/stages.hpp"
 #include "strategies/tensor/degrees.hpp"
 
 namespace parsim::strategies {
@@ -22,6 +23,7 @@ using tensor::ParallelDegrees;
 struct Placed {
   ParallelDegrees degrees;
   std::vector<DeviceId> devices;  ///< in groups
+  double gain = 1;                ///< of the order of micro-batches, on 1F1B
   double least = 0;               ///< see Arranging::least_step
 };
 
@@ -48,9 +50,11 @@ std::vector<Placed> every_placement(const StrategyInput& input, Arranging& arran
   std::vector<Placed> all;
   for (const std::vector<DeviceId>& devices : device_lists(input)) {
     for (const ParallelDegrees& degrees : tensor::every_degrees(input, devices)) {
-      Placed one{degrees, tensor::in_groups(input, devices, degrees.tensor, degrees.context), 0};
+      Placed one{degrees, tensor::in_groups(input, devices, degrees.tensor, degrees.context), 1, 0};
       one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
-      one.least = arranging.least_step(degrees, one.devices);
+      const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
+      if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
+      one.least = one.gain * arranging.least_step(degrees, one.devices);
       all.push_back(std::move(one));
     }
   }
@@ -80,7 +84,7 @@ std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& es
   const auto make = [&](const std::vector<std::size_t>& first) {
     Arrangement other = over.arrangement;
     other.cut.first = first;
-    return with_memory_options(asked, arranging.plan_of(other));
+    return with_memory_options(asked, in_order(arranging.plan_of(other), over.candidate.schedule));
   };
   Staged moved = relieve_fullest(
       input, estimator, {over.arrangement.cut.first, std::move(over.candidate.plan)}, make);
@@ -109,7 +113,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     if (best.fits() && Seconds{one.least} > enough) break;
     if (work > most_work && !found.empty()) break;
     const Arrangement arrangement = arranging.arrange(one.degrees, one.devices);
-    if (best.fits() && Seconds{arrangement.cut.step} > enough * margin) continue;
+    if (best.fits() && one.gain * Seconds{arrangement.cut.step} > enough * margin) continue;
     work += input.network.layers.size() * static_cast<std::size_t>(one.degrees.micro_batches) *
             one.degrees.group() * one.degrees.data;
     const Price worst{best.overcommit, best.fits() ? enough : best.step};
@@ -121,16 +125,16 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       continue;
     }
     for (PricedPlan& candidate : variants) found.push_back({std::move(candidate), arrangement});
-    const MemoryOptions* done = nullptr;  // more recomputation would not save time
+    const PricedPlan* done = nullptr;  // more recomputation would not save time
     for (const PricedPlan& candidate : over) {
-      const MemoryOptions& options = candidate.memory;
-      const bool same = done != nullptr && done->zero_stage == options.zero_stage &&
-                        done->zero_group == options.zero_group;
+      const bool same = done != nullptr && done->schedule == candidate.schedule &&
+                        done->memory.zero_stage == candidate.memory.zero_stage &&
+                        done->memory.zero_group == candidate.memory.zero_group;
       if (same) continue;
       auto relieved = relieve(input, estimator, arranging, {candidate, arrangement}, worst);
       if (!relieved) continue;
       found.push_back(*std::move(relieved));
-      done = &options;
+      done = &candidate;
     }
     for (const Found& other : found) {
       if (other.candidate.price.better_than(best)) best = other.candidate.price;
@@ -149,7 +153,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     const auto make = [&](const std::vector<std::size_t>& first) {
       Arrangement other = one.arrangement;
       other.cut.first = first;
-      return arranging.plan_of(other);
+      return in_order(arranging.plan_of(other), candidate.schedule);
     };
     Staged moved{one.arrangement.cut.first, without_memory_options(candidate.plan)};
     moved = move_borders(asked, estimator, std::move(moved), make);

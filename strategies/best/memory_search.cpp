@@ -8,6 +8,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/stages.hpp"
 
 namespace parsim::strategies {
 
@@ -78,6 +79,11 @@ StrategyInput with_options(const StrategyInput& input, const MemoryOptions& memo
   return asked;
 }
 
+Plan in_order(Plan plan, PipelineSchedule schedule) {
+  std::optional<Plan> other = reordered(plan, schedule);
+  return other ? *std::move(other) : std::move(plan);
+}
+
 MemorySearch::MemorySearch(const StrategyInput& input, lowering::Estimator& estimator)
     : input_(input), plain_(as_planned(input)), estimator_(estimator) {
   if (input.recompute) {
@@ -119,24 +125,24 @@ bool MemorySearch::suffices_in_all(const std::vector<lowering::MemoryUse>& uses)
   return needed <= usable;
 }
 
-std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
-                                               const Price& limit, std::vector<PricedPlan>* over) {
-  std::vector<PricedPlan> fitting;
-  std::optional<PricedPlan> unfit;
+bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const Price& limit,
+                                Seconds reach, std::vector<PricedPlan>& fitting,
+                                std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over) {
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
+  bool some = false;
   for (const MemoryOptions& sharding : shardings(plan)) {
     for (const Recompute recompute : recomputes_) {
-      MemoryOptions memory = sharding;
-      memory.recompute = recompute;
-      PricedPlan one{with_memory_options(with_options(input_, memory), plan),
-                     origin + memory.text(),
-                     {},
-                     memory};
-      const bool grouped = one.plan.layers[0].zero.group == memory.zero_group;
-      if (memory.zero_stage > 0 && !grouped) break;  // no such groups
+      PricedPlan one = like;
+      one.memory = sharding;
+      one.memory.recompute = recompute;
+      one.plan = with_memory_options(with_options(input_, one.memory), plan);
+      one.origin += one.memory.text();
+      const bool grouped = one.plan.layers[0].zero.group == one.memory.zero_group;
+      if (one.memory.zero_stage > 0 && !grouped) break;  // no such groups
       const bool least = recompute == recomputes_.front();
       if (least) {
-        one.price.step = estimator_.step_time(one.plan, most);
+        one.price.step = estimator_.step_time(one.plan, reach);
+        some = some || one.price.step < reach;
         if (one.price.step >= most) break;  // and more so with more recomputation
       }
       const std::vector<lowering::MemoryUse> uses = estimator_.memory(one.plan);
@@ -152,6 +158,26 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
         unfit = std::move(one);
       }
     }
+  }
+  return some;
+}
+
+std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
+                                               const Price& limit, std::vector<PricedPlan>* over) {
+  std::vector<PricedPlan> fitting;
+  std::optional<PricedPlan> unfit;
+  const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
+  std::optional<Plan> split;
+  if (!input_.schedule) split = reordered(plan, PipelineSchedule::zero_bubble);
+  const double gain =
+      split ? zero_bubble_gain(plan.schedule.rank_lists.size(), plan.schedule.micro_batches) : 1;
+  PricedPlan like;
+  like.origin = origin;
+  const bool near = add_variants(plan, like, limit, most / gain, fitting, unfit, over);
+  if (near && split) {
+    like.schedule = PipelineSchedule::zero_bubble;
+    like.origin += ", zero-bubble";
+    add_variants(*split, like, limit, most, fitting, unfit, over);
   }
   if (fitting.empty() && unfit && unfit->price.better_than(limit)) {
     fitting.push_back(std::move(*unfit));

@@ -231,7 +231,7 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
   plan.schedule.micro_batches = choice.micro_batches;
   plan.schedule.rank_lists.clear();
   const std::size_t parts = choice.first.size(), replicas = choice.shares.size();
-  plan.schedule.split_backward = splits_backward(input.schedule, parts);
+  plan.schedule.split_backward = splits_backward(input.schedule_or_default(), parts);
   std::map<DeviceId, std::set<std::int32_t>> parts_of;
   for (std::size_t i = 0; i < parts; ++i) {
     LayerPlan stage;
@@ -250,8 +250,8 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
   // Devices that work on the same parts share a rank list.
   std::map<std::set<std::int32_t>, std::vector<DeviceId>> rank_lists;
   for (const auto& [device, own] : parts_of) rank_lists[own].push_back(device);
-  const std::vector<Slot> order =
-      all_slots(input.schedule, static_cast<std::int32_t>(parts), choice.micro_batches);
+  const std::vector<Slot> order = all_slots(input.schedule_or_default(),
+                                            static_cast<std::int32_t>(parts), choice.micro_batches);
   for (const auto& [own, members] : rank_lists) {
     RankList list{members, {}};
     std::copy_if(order.begin(), order.end(), std::back_inserter(list.slots),

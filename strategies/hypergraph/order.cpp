@@ -219,7 +219,8 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   schedule.stage_of_layer = stages_of(input.network, layers);
   const std::vector<Stage> stages =
       described(input, layers, schedule.stage_of_layer, input.batch / micro_batches);
-  const std::int32_t under_way = most_under_way(input.schedule, micro_batches, used.size());
+  const std::int32_t under_way =
+      most_under_way(input.schedule_or_default(), micro_batches, used.size());
   const std::vector<Slot> order = ListSchedule(stages, micro_batches, under_way).run();
   for (const DeviceId device : used) {
     RankList list{{device}, {}};

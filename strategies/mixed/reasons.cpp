@@ -2,15 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "strategies/degrees.hpp"
 
 namespace parsim::strategies::mixed {
 
 namespace {
+
+std::size_t class_of(const std::vector<DeviceClass>& classes, DeviceId device) {
+  std::size_t c = 0;
+  const auto has = [&](const DeviceClass& one) {
+    return std::any_of(one.machines.begin(), one.machines.end(), [&](const auto& machine) {
+      return std::find(machine.begin(), machine.end(), device) != machine.end();
+    });
+  };
+  while (!has(classes[c])) ++c;
+  return c;
+}
+
+/// The groups and samples of a stage's layer that has the most devices. False if replicas overlap
+/// or a group has devices of several classes.
+bool read_groups(const StrategyInput& input, const std::vector<DeviceClass>& classes,
+                 const Plan& plan, LayerId id, LayoutStage& stage) {
+  std::map<Interval, std::set<DeviceId>> groups;
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  for (const Cell& cell : cells(input.network, id, plan.layers[id.index()], samples)) {
+    groups[cell.part.out[0]].insert(cell.device);
+  }
+  std::int64_t end = 0;
+  for (const auto& [interval, devices] : groups) {
+    if (interval.begin != end) return false;
+    end = interval.end;
+    const std::size_t of_class = class_of(classes, *devices.begin());
+    const auto other = [&](DeviceId device) { return class_of(classes, device) != of_class; };
+    if (std::any_of(devices.begin(), devices.end(), other)) return false;
+    stage.groups.emplace_back(devices.begin(), devices.end());
+    stage.samples.push_back(interval.size());
+  }
+  return true;
+}
 
 class Reasons {
  public:
@@ -40,20 +77,11 @@ class Reasons {
     return static_cast<std::size_t>(
         std::lower_bound(first.begin(), first.end(), layout_.stages[stage].first) - first.begin());
   }
-  [[nodiscard]] std::size_t class_of(DeviceId device) const {
-    std::size_t c = 0;
-    const auto has = [&](const DeviceClass& one) {
-      return std::any_of(one.machines.begin(), one.machines.end(), [&](const auto& machine) {
-        return std::find(machine.begin(), machine.end(), device) != machine.end();
-      });
-    };
-    while (!has(classes_[c])) ++c;
-    return c;
-  }
   [[nodiscard]] StageShape shape_of(const LayoutStage& stage) const {
     StageShape shape;
     for (std::size_t g = 0; g < stage.groups.size(); ++g) {
-      const std::size_t of_class = class_of(stage.groups[g][0]), size = stage.groups[g].size();
+      const std::size_t of_class = class_of(classes_, stage.groups[g][0]),
+                        size = stage.groups[g].size();
       const bool same = !shape.members.empty() && shape.members.back().of_class == of_class &&
                         shape.members.back().tensor == size;
       if (!same) shape.members.push_back({of_class, size, 0, {}});
@@ -74,9 +102,11 @@ class Reasons {
   /// Of the stage's place in the pipeline.
   Bytes memory(const StageShape& shape, const Member& member, std::size_t stage, std::size_t begin,
                std::size_t end) {
-    const auto behind = static_cast<std::int32_t>(shapes_.size() - stage);
-    const bool gpipe = input_.schedule == PipelineSchedule::gpipe;
-    const std::int32_t in_flight = gpipe ? micro_batches_ : std::min(micro_batches_, behind);
+    const PipelineSchedule schedule = input_.schedule_or_default();
+    const bool all_alike = schedule == PipelineSchedule::zero_bubble;
+    const auto behind = static_cast<std::int32_t>(shapes_.size() - (all_alike ? 0 : stage));
+    const std::int32_t in_flight =
+        schedule == PipelineSchedule::gpipe ? micro_batches_ : std::min(micro_batches_, behind);
     const StageCosts::Need need = costs_.need(shape, member, begin, end, micro_batches_);
     return Bytes{static_cast<std::int64_t>(need.once + need.each * in_flight)};
   }
@@ -150,6 +180,29 @@ class Reasons {
 };
 
 }  // namespace
+
+std::optional<Layout> layout_of_plan(const StrategyInput& input,
+                                     const std::vector<DeviceClass>& classes, const Plan& plan) {
+  Layout layout;
+  std::int64_t block = 0;
+  for (const StageSummary& summary : stages_of(input.network, plan)) {
+    if (!summary.blocks || summary.blocks->size() != 1 || summary.blocks->front().begin != block) {
+      return std::nullopt;
+    }
+    block = summary.blocks->front().end;
+    LayoutStage& stage = layout.stages.emplace_back();
+    stage.first = summary.layers.front().index();
+    const auto spread = [&](LayerId id) {
+      const std::vector<DeviceId>& devices = plan.layers[id.index()].devices;
+      return std::set<DeviceId>(devices.begin(), devices.end()).size();
+    };
+    const LayerId widest =
+        *std::max_element(summary.layers.begin(), summary.layers.end(),
+                          [&](LayerId a, LayerId b) { return spread(a) < spread(b); });
+    if (!read_groups(input, classes, plan, widest, stage)) return std::nullopt;
+  }
+  return layout;
+}
 
 std::vector<std::string> stage_reasons(const StrategyInput& input,
                                        const std::vector<DeviceClass>& classes, StageCosts& costs,

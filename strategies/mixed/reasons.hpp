@@ -1,6 +1,7 @@
 // Why a stage has its devices, width and blocks. Private to strategies/mixed_stages.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,12 @@
 #include "strategies/mixed/stage_costs.hpp"
 
 namespace parsim::strategies::mixed {
+
+/// The stages of a plan. Nothing if they are no runs of whole blocks in the order of the network,
+/// or if a replica of one has devices of several classes.
+[[nodiscard]] std::optional<Layout> layout_of_plan(const StrategyInput& input,
+                                                   const std::vector<DeviceClass>& classes,
+                                                   const Plan& plan);
 
 /// A line for each stage: its blocks and devices, its memory and its time for a micro-batch beside
 /// those of the slowest stage, and what would become of it with one block more, with half and with

@@ -36,7 +36,7 @@ class Search {
         costs_(costs),
         shapes_(shapes),
         micro_batches_(micro_batches),
-        gpipe_(input.schedule == PipelineSchedule::gpipe),
+        gpipe_(input.schedule_or_default() == PipelineSchedule::gpipe),
         blocks_(costs.blocks()),
         exact_(detail == Detail::all),
         limit_(limit),

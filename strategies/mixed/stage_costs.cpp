@@ -251,8 +251,12 @@ std::vector<double> StageCosts::afterwards(const StageShape& shape) {
 StageCosts::Need StageCosts::need(const StageShape& shape, const Member& member, std::size_t begin,
                                   std::size_t end, std::int32_t micro_batches) {
   const auto replicas = static_cast<double>(shape.replicas());
-  const double shards =
-      input_.zero_group.ranks > 0 ? std::min<double>(replicas, input_.zero_group.ranks) : replicas;
+  double shards = replicas;
+  if (input_.zero_group.ranks > 0) shards = std::min<double>(replicas, input_.zero_group.ranks);
+  if (input_.zero_group.node) {
+    const std::size_t of_machine = classes_[member.of_class].of_machine() / member.tensor;
+    shards = std::min(replicas, static_cast<double>(std::max<std::size_t>(1, of_machine)));
+  }
   // Copies in FP8: of nearly all weights.
   const DeviceId device = classes_[member.of_class].machines[0][0];
   const bool copied = multiplies_in_fp8(input_.precision) && input_.zero_stage < 3;

@@ -345,7 +345,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
   const std::vector<std::vector<Cut>>& split = cuts(a.degrees.tensor);
   Plan plan = empty_plan(input_, "tensor", {});
   plan.schedule.micro_batches = a.degrees.micro_batches;
-  plan.schedule.split_backward = splits_backward(input_.schedule, a.degrees.pipeline);
+  plan.schedule.split_backward = splits_backward(input_.schedule_or_default(), a.degrees.pipeline);
   plan.schedule.rank_lists.clear();
   for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
     const auto own = devices_of_stage(a, s);
@@ -373,7 +373,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
     const auto own = devices_of_stage(a, d);
     plan.schedule.rank_lists.push_back(
         {{own.begin(), own.end()},
-         device_slots(input_.schedule, static_cast<std::int32_t>(d),
+         device_slots(input_.schedule_or_default(), static_cast<std::int32_t>(d),
                       static_cast<std::int32_t>(a.degrees.pipeline),
                       static_cast<std::int32_t>(a.degrees.chunks), a.degrees.micro_batches)});
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,16 @@ Case drawn(std::uint64_t seed) {
   return one;
 }
 
+void add_point(const StrategyInput& point, lowering::Estimator& estimator,
+               std::vector<PricedPlan>& fitting) {
+  try {
+    Plan plan = with_memory_options(point, plan_tensor(point));
+    const Price price = estimated_price(point, estimator, plan);
+    if (price.fits()) fitting.push_back({std::move(plan), "", price});
+  } catch (const InputError&) {  // no such plan
+  }
+}
+
 /// The best plan that fits of those of the grid, by simulation of the `simulated` best by estimate;
 /// no step if none fits.
 Price best_of_grid(const StrategyInput& input, std::int32_t devices, std::size_t simulated) {
@@ -79,11 +90,11 @@ Price best_of_grid(const StrategyInput& input, std::int32_t devices, std::size_t
                  {Recompute::none, Recompute::full, Recompute::optimal}) {
               point.zero_stage = zero;
               point.recompute = recompute;
-              try {
-                Plan plan = with_memory_options(point, plan_tensor(point));
-                const Price price = estimated_price(point, estimator, plan);
-                if (price.fits()) fitting.push_back({std::move(plan), "", price});
-              } catch (const InputError&) {  // no such plan
+              for (const PipelineSchedule schedule :
+                   {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble}) {
+                point.schedule = schedule;
+                add_point(point, estimator, fitting);
+                if (pp == 1 || number == 1) break;  // nothing to order
               }
             }
           }
@@ -177,6 +188,48 @@ TEST_CASE("best: what the user gives stays fixed") {
   input.recompute = Recompute::full;
   const Plan plan = plan_best(input);
   CHECK(with_memory_options(input, plan) == plan);
+}
+
+TEST_CASE("best: orders the micro-batches of pipelines as is best, or as the user wants them") {
+  const World world("gpt:layers=8,hidden=512,heads=8,seq_length=256,vocab_size=1024",
+                    "star:4,device=a100-sxm4-80,rate=1GB/s,latency=5us");
+  StrategyInput input = world.simulated(16);
+  input.budget = 30;
+  input.optimizer = Optimizer::adam;
+  const std::vector<Plan> known = data_alone(input);
+  input.known = known;
+  const auto found = [&](std::optional<PipelineSchedule> schedule) {
+    input.schedule = schedule;
+    return plan_best(input);
+  };
+  const Plan free = found({}), plain = found(PipelineSchedule::one_f_one_b),
+             split = found(PipelineSchedule::zero_bubble);
+  REQUIRE(plain.schedule.rank_lists.size() > 1);
+  CHECK_FALSE(plain.schedule.split_backward);
+  CHECK(split.schedule.split_backward);
+  CHECK(free.schedule.split_backward);
+  CHECK(simulated_price(input, free).better_than(simulated_price(input, plain)));
+  CHECK_FALSE(simulated_price(input, split).better_than(simulated_price(input, free)));
+}
+
+TEST_CASE("best: on mixed clusters chooses stages, ZeRO and order together") {
+  const World world("gpt:layers=6,hidden=512,heads=8,seq_length=256,vocab_size=2048",
+                    "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=3GB/s,latency=5us");
+  StrategyInput input = world.simulated(32);
+  input.budget = 30;
+  input.precision = Precision::fp16;
+  input.optimizer = Optimizer::adam;
+  const Price best = simulated_price(input, plan_best(input));
+  for (const std::int32_t zero : {0, 1}) {
+    for (const PipelineSchedule schedule :
+         {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble}) {
+      StrategyInput asked = input;
+      asked.zero_stage = zero;
+      asked.schedule = schedule;
+      CAPTURE(zero);
+      CHECK_FALSE(simulated_price(asked, plan_tensor(asked)).better_than(best));
+    }
+  }
 }
 
 TEST_CASE("best: memory options let a network fit that fits in no other way") {

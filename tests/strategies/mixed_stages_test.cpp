@@ -126,7 +126,8 @@ std::pair<double, std::size_t> against_all(const World& world, std::int64_t batc
   AllPipelines all(input, classes, costs);
   const double least = all.least();
   lowering::Estimator estimator(input.step());
-  const std::vector<Plan> plans = strategies::mixed_plans(input, estimator, 1);
+  const std::vector<Plan> plans =
+      strategies::mixed_plans(input, estimator, 1, strategies::mixed_stages(input));
   REQUIRE(plans.size() == 1);
   CHECK(fits(input, plans[0]));
   return {strategies::simulated_price(input, plans[0]).step.count() / least, all.count()};
@@ -260,13 +261,56 @@ TEST_CASE("mixed stages: a line for each stage says why it is as it is") {
   StrategyInput input = world.input(32);
   input.micro_batches = 8;
   lowering::Estimator estimator(input.step());
-  const std::vector<Plan> plans = strategies::mixed_plans(input, estimator, 1);
+  const std::vector<Plan> plans =
+      strategies::mixed_plans(input, estimator, 1, strategies::mixed_stages(input));
   REQUIRE(plans.size() == 1);
-  std::size_t lines = 0;
-  for (const std::string& note : plans[0].notes) {
-    lines += note.starts_with(fmt::format("stage {}: block", lines)) ? 1 : 0;
+  const auto count_stages = [](const std::vector<std::string>& lines) {
+    std::size_t count = 0;
+    for (const std::string& line : lines) {
+      count += line.starts_with(fmt::format("stage {}: block", count)) ? 1 : 0;
+    }
+    return count;
+  };
+  CHECK(count_stages(strategies::stage_reasons(input, plans[0])) ==
+        plans[0].schedule.rank_lists.size());
+  input.tensor_parallel = 1;  // no stages were searched
+  CHECK(strategies::stage_reasons(input, plans[0]).empty());
+}
+
+TEST_CASE("mixed stages: reasons are those of the plan, its ZeRO and its order") {
+  const World world(
+      "gpt:layers=6,hidden=512,heads=8,seq_length=256,vocab_size=4096",
+      topologies::parse_cluster(machines({"v100-sxm2", "t4"}, {2, 1}, "100 Gbit/s"), "test.toml"));
+  StrategyInput input = world.input(64);
+  input.micro_batches = 8;
+  input.optimizer = Optimizer::adam;
+  const std::vector<std::size_t> first = strategies::first_layers_of_blocks(world.network);
+  const Layout layout{
+      {{0, {{DeviceId{0}}, {DeviceId{1}}}, {4, 4}}, {first[4], {{DeviceId{2}}}, {8}}}};
+  for (const auto schedule :
+       {strategies::PipelineSchedule::one_f_one_b, strategies::PipelineSchedule::zero_bubble}) {
+    for (const std::int32_t zero : {0, 1}) {
+      StrategyInput asked = input;
+      asked.schedule = schedule;
+      asked.zero_stage = zero;
+      const Plan plan =
+          strategies::with_memory_options(asked, strategies::plan_layout(asked, layout));
+      const std::vector<std::string> lines = strategies::stage_reasons(input, plan);
+      REQUIRE(lines.size() == 2);
+      CAPTURE(lines[0]);
+      CAPTURE(lines[1]);
+      CHECK(lines[0].starts_with("stage 0: blocks 0-3 on 2 v100-sxm2, tp 1 x dp 2: "));
+      CHECK(lines[1].starts_with("stage 1: blocks 4-5 on 1 t4, tp 1 x dp 1: "));
+      const auto uses = lowering::memory_use(world.network, world.cluster, plan);
+      for (const std::size_t s : {0u, 1u}) {
+        const auto at = lines[s].find(": ", lines[s].find("tp ")) + 2;
+        const Bytes said = parse_bytes(lines[s].substr(at, lines[s].find(" of ", at) - at), "test");
+        const auto used =
+            static_cast<double>(uses[layout.stages[s].groups[0][0].index()].total().value);
+        CHECK(static_cast<double>(said.value) == testing::approx(used).epsilon(0.06));
+      }
+    }
   }
-  CHECK(lines == plans[0].schedule.rank_lists.size());
 }
 
 TEST_CASE("mixed stages: equal devices and networks without blocks have none") {

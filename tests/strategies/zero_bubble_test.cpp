@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategies/stages.hpp"
+#include "tests/support/world.hpp"
 
 namespace parsim::strategies {
 namespace {
@@ -110,6 +111,31 @@ TEST_CASE("zero bubble: bubbles and micro-batches in flight as in the paper's ta
       }
     }
   }
+}
+
+TEST_CASE("zero bubble: a plan in another order is the plan that was asked for in that order") {
+  const testing::World world("gpt:layers=4,hidden=64,heads=2,seq_length=32,vocab_size=96",
+                             "nvswitch:4,device=v100-sxm2,rate=130GB/s");
+  StrategyInput input = world.input(16);
+  input.micro_batches = 4;
+  input.pipeline_parallel = 2;
+  const auto planned = [&](PipelineSchedule schedule) {
+    input.schedule = schedule;
+    return plan_tensor(input);
+  };
+  const Plan plain = planned(PipelineSchedule::one_f_one_b);
+  Plan split = planned(PipelineSchedule::zero_bubble);
+  split.layers = plain.layers;  // borders may differ
+  split.schedule.stage_of_layer = plain.schedule.stage_of_layer;
+  split.schedule.rank_lists.resize(plain.schedule.rank_lists.size());
+  CHECK(reordered(plain, PipelineSchedule::zero_bubble) == split);
+  CHECK(reordered(split, PipelineSchedule::one_f_one_b) == plain);
+  CHECK_FALSE(reordered(planned(PipelineSchedule::gpipe), PipelineSchedule::zero_bubble));
+  input.micro_batches = 1;
+  CHECK_FALSE(reordered(planned(PipelineSchedule::one_f_one_b), PipelineSchedule::zero_bubble));
+  input.pipeline_parallel = 1;
+  input.micro_batches = 4;
+  CHECK_FALSE(reordered(planned(PipelineSchedule::one_f_one_b), PipelineSchedule::zero_bubble));
 }
 
 }  // namespace parsim::strategies
