@@ -215,6 +215,7 @@ Explanation explain(const strategies::StrategyInput& input, const Plan& plan,
         changed.layers[l] = option.plan;
         changed.schedule.stage_of_layer[l] = option.stage;
         try {
+          validate(changed, input.network, input.cluster, "--plan");
           const Seconds step = estimator.step_time(changed);
           if (reason.alternative.empty() || step < reason.alternative_step) {
             reason.alternative = option.name;

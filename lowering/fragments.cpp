@@ -212,7 +212,10 @@ std::vector<Need> Fragments::needs(const Consumer& reader, const LayerFragment& 
 
 const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
   Key key{numbers[producer.index()]};
+  // Layers that are alike have readers with neighbours that are alike not quite as far, so a
+  // reader's fragment has its number among those of its own likes.
   for (const Consumer& reader : structure_.readers[producer.index()]) {
+    key.push_back(structure_.like[reader.layer.index()].value);
     key.push_back(numbers[reader.layer.index()]);
   }
   auto& known = fan_outs_[structure_.like[producer.index()].index()];

@@ -20,6 +20,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
+#include "tests/support/world.hpp"
 #include "tests/support/zero_groups.hpp"
 #include "topologies/topologies.hpp"
 
@@ -235,6 +236,32 @@ TEST_CASE("estimate: what is remembered changes nothing") {
       lowering::Estimator fresh(input.step());
       CAPTURE(network.name);
       CHECK(used.step_time(changing) == fresh.step_time(changing));
+    }
+  }
+}
+
+// Of layers that are alike as far as their prices look, some have readers that are not: those with
+// the network's end in sight.
+TEST_CASE("estimate: what is remembered of like layers changes nothing in a deep network") {
+  const World world("gpt:layers=6,hidden=8,heads=2,seq_length=8,vocab_size=16",
+                    "star:2,device=p100-sxm2,rate=10GB/s,latency=1us");
+  const strategies::StrategyInput input = world.input(batch);
+  const std::vector<DeviceId> devices = devices_of(world.cluster, DeviceKind::gpu);
+  const Plan plan = strategies::plan_data(input);
+  LayerPlan first, second;
+  first.devices = {devices[0]};
+  second.devices = {devices[1]};
+  lowering::Estimator used(input.step());
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (world.network.layers[l].kind.as<Input>() != nullptr) continue;
+    // In turns, so that what came first of one layer came second of the next that is like it.
+    for (const LayerPlan& other :
+         l % 2 == 0 ? std::array{first, second} : std::array{second, first}) {
+      Plan changed = plan;
+      changed.layers[l] = other;
+      changed.layers[l].sync = plan.layers[l].sync;
+      CAPTURE(world.network.layers[l].name);
+      CHECK(used.step_time(changed) == lowering::Estimator(input.step()).step_time(changed));
     }
   }
 }
