@@ -269,6 +269,13 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
   if (const auto experts = words.integer("expert-model-parallel-size"); experts > 1) {
     file.expert_parallel = static_cast<std::int32_t>(*experts);
+    const std::string dispatcher = words.text("moe-token-dispatcher-type").value_or("allgather");
+    if (dispatcher == "allgather") {
+      file.notes.push_back(
+          fmt::format("{}: tokens go to experts by all-gathers there "
+                      "(moe-token-dispatcher-type); all-to-alls are simulated",
+                      words.file()));
+    }
   }
   if (constexpr std::string_view at = "expert-tensor-parallel-size"; words.has(at)) {
     file.expert_tensor_parallel = expert_tensor_of(words, at, tensor, *file.sequence_parallel);

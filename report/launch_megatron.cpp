@@ -87,7 +87,10 @@ std::vector<std::string> arguments_of(const CarriedPlan& carried) {
   } else if (*degrees.vp > 1) {
     value("--num-virtual-stages-per-pipeline-rank", *degrees.vp);
   }
-  if (degrees.ep.value_or(1) > 1) value("--expert-model-parallel-size", *degrees.ep);
+  if (degrees.ep.value_or(1) > 1) {
+    value("--expert-model-parallel-size", *degrees.ep);
+    value("--moe-token-dispatcher-type", std::string_view("alltoall"));  // else it gathers
+  }
   if (degrees.etp && degrees.etp != degrees.tp)
     value("--expert-tensor-parallel-size", *degrees.etp);
   value("--micro-batch-size", *degrees.micro_batch);

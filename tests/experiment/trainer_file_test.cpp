@@ -92,6 +92,15 @@ TEST_CASE("trainer file: experts that tensor-parallel groups leave whole, by han
       refused("--expert-tensor-parallel-size 1").ends_with("accepted: 1 with --sequence-parallel"));
 }
 
+TEST_CASE("trainer file: how Megatron-LM sends tokens to experts is said where it is another way") {
+  const std::string experts = "train --expert-model-parallel-size 2 --micro-batch-size 2";
+  const auto notes = [&](const std::string& more) { return read(experts + more + "\n").notes; };
+  REQUIRE(notes("").size() == 1);
+  CHECK(notes("").front().find("by all-gathers there") != std::string::npos);
+  CHECK(notes(" --moe-token-dispatcher-type allgather") == notes(""));
+  CHECK(notes(" --moe-token-dispatcher-type alltoall").empty());
+}
+
 TEST_CASE("trainer file: overlap of tensor-parallel collectives, by hand") {
   const std::string megatron =
       "train --tensor-model-parallel-size 2 --micro-batch-size 2 --tp-comm-overlap";
