@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "topologies/changes.hpp"
 #include "topologies/cluster_keys.hpp"
 #include "topologies/embedded.hpp"
 #include "topologies/pattern.hpp"
@@ -51,6 +53,23 @@ Quantity positive(Quantity value, const std::string& where) {
   throw InputError(where, "the number is 0", "accepted: a positive number");
 }
 
+constexpr std::array<std::string_view, 4> upkeep_keys = {"price", "power", "idle_power", "mtbf"};
+
+/// Sets what a cluster file has under `key`.
+void set_upkeep(Upkeep& upkeep, std::string_view key, const std::string& text,
+                const std::string& where) {
+  if (key == "price") {
+    upkeep.price = positive(parse_price(text, where), where);
+  } else if (key == "mtbf") {
+    upkeep.mtbf = parse_seconds(text, where);
+    if (*upkeep.mtbf <= Seconds{}) {
+      throw InputError(where, "the number is 0", "accepted: a positive number");
+    }
+  } else {
+    (key == "power" ? upkeep.power : upkeep.idle_power) = positive(parse_power(text, where), where);
+  }
+}
+
 void check_idle(std::optional<Watts> idle, std::optional<Watts> power, const std::string& where) {
   if (!idle || !power || *idle <= *power) return;
   throw InputError(where, fmt::format("{}, and power is {}", to_text(*idle), to_text(*power)),
@@ -60,23 +79,41 @@ void check_idle(std::optional<Watts> idle, std::optional<Watts> power, const std
 }  // namespace
 
 Upkeep read_upkeep(const Fields& fields, Upkeep known) {
-  const auto read = [&](std::string_view key, auto& number, auto parse) {
-    if (fields.find(key) == nullptr) return;
-    const std::string where = fields.where(key);
-    number = positive(parse(fields.text(key), where), where);
-  };
-  read("price", known.price, parse_price);
-  read("power", known.power, parse_power);
-  read("idle_power", known.idle_power, parse_power);
-  if (fields.find("mtbf") != nullptr) {
-    const std::string where = fields.where("mtbf");
-    known.mtbf = parse_seconds(fields.text("mtbf"), where);
-    if (*known.mtbf <= Seconds{}) {
-      throw InputError(where, "the number is 0", "accepted: a positive number");
-    }
+  for (const std::string_view key : upkeep_keys) {
+    if (fields.find(key) != nullptr) set_upkeep(known, key, fields.text(key), fields.where(key));
   }
   check_idle(known.idle_power, known.power, fields.where("idle_power"));
   return known;
+}
+
+void set_device_memory(Cluster& cluster, std::string_view pattern, const std::string& text,
+                       const std::string& where) {
+  const Bytes memory = positive(parse_bytes(text, where), where);
+  for (const std::size_t i : matching(cluster.devices, pattern, where)) {
+    cluster.devices[i].memory = memory;
+  }
+}
+
+void set_device_upkeep(Cluster& cluster, std::string_view pattern, std::string_view key,
+                       const std::string& text, const std::string& where) {
+  for (const std::size_t i : matching(cluster.devices, pattern, where)) {
+    Device& device = cluster.devices[i];
+    if (key == "price" && device.node.valid() && cluster.nodes[device.node.index()].upkeep.price) {
+      throw InputError(where,
+                       fmt::format("the price of machine '{}' stands for its devices",
+                                   cluster.nodes[device.node.index()].name),
+                       "accepted: nodes.NAME.price=PRICE");
+    }
+    set_upkeep(device.upkeep, key, text, where);
+    check_idle(device.upkeep.idle_power, device.upkeep.power, where);
+  }
+}
+
+void set_node_upkeep(Cluster& cluster, std::string_view pattern, std::string_view key,
+                     const std::string& text, const std::string& where) {
+  for (const std::size_t i : matching(cluster.nodes, pattern, where)) {
+    set_upkeep(cluster.nodes[i].upkeep, key, text, where);
+  }
 }
 
 LinkPower read_link_power(const Fields& fields, LinkPower known) {

@@ -87,27 +87,68 @@ TEST_CASE("request: an override changes the power of all links that its pattern 
   CHECK(cluster.links[1].power.idle() == Watts{8});
 }
 
+TEST_CASE("request: overrides of devices and machines say what a cluster file may say") {
+  Cluster cluster = star_of(3, "1 GB/s", "1 us");
+  const Upkeep before = cluster.devices[0].upkeep;
+  apply_override(cluster, "devices.*.price=30k / 4 years");
+  apply_override(cluster, "devices.d1.price=2.5 /h");
+  apply_override(cluster, "devices.d1.power=700 W");
+  apply_override(cluster, "devices.d1.idle_power=70 W");
+  apply_override(cluster, "devices.d1.mtbf=50000 h");
+  apply_override(cluster, "devices.d*.memory=8GiB");
+  Upkeep expected = before;
+  expected.price = parse_price("30k / 4 years", "");
+  CHECK(cluster.devices[2].upkeep == expected);
+  CHECK(cluster.devices[1].upkeep ==
+        Upkeep{parse_price("2.5 /h", ""), Watts{700}, Watts{70}, parse_seconds("50000 h", "")});
+  CHECK(cluster.devices[0].memory == Bytes{8LL << 30});
+  CHECK_THROWS_WITH_AS(apply_override(cluster, "devices.d1.idle_power=701 W"),
+                       "--override devices.d1.idle_power: 701 W, and power is 700 W; accepted: at "
+                       "most the power",
+                       InputError);
+  const std::string machine = cluster.nodes.front().name;
+  apply_override(cluster, "nodes." + machine + ".price=20 /h");
+  apply_override(cluster, "nodes.*.power=6kW");
+  CHECK(cluster.nodes.front().upkeep.price == parse_price("20 /h", ""));
+  CHECK(cluster.nodes.back().upkeep.power == Watts{6000});
+  const std::string message = "--override devices.*.price: the price of machine '" + machine +
+                              "' stands for its devices; accepted: nodes.NAME.price=PRICE";
+  CHECK_THROWS_WITH_AS(apply_override(cluster, "devices.*.price=1 /h"), message.c_str(),
+                       InputError);
+}
+
 TEST_CASE("request: wrong overrides are refused with what is accepted") {
   Cluster cluster = star_of(2, "1 GB/s", "1 us");
-  const auto refused = [&](const char* text, const char* message) {
-    CHECK_THROWS_WITH_AS(apply_override(cluster, text), message, InputError);
+  const auto refused = [&](const char* text, const std::string& message) {
+    CHECK_THROWS_WITH_AS(apply_override(cluster, text), message.c_str(), InputError);
   };
-  refused("d0.memory=8GiB",
-          "--override: 'd0.memory=8GiB'; accepted: devices.NAME.memory=SIZE, "
-          "links.NAME.power=WATTS, links.NAME.idle_power=WATTS");
-  refused("devices.d0",
-          "--override: 'devices.d0'; accepted: devices.NAME.memory=SIZE, links.NAME.power=WATTS, "
-          "links.NAME.idle_power=WATTS");
-  refused("links.*.powr=8W",
-          "--override: unknown key 'powr' of a link; accepted: links.NAME.power=WATTS, "
-          "links.NAME.idle_power=WATTS; did you mean 'power'?");
+  const std::string of_devices =
+      "devices.NAME.memory=SIZE, price=PRICE, power=WATTS, idle_power=WATTS, mtbf=TIME";
+  const std::string of_nodes = "nodes.NAME.price=PRICE, power=WATTS, mtbf=TIME";
+  const std::string of_links = "links.NAME.power=WATTS, idle_power=WATTS";
+  const std::string all = of_devices + "; " + of_nodes + "; " + of_links;
+  refused("d0.memory=8GiB", "--override: 'd0.memory=8GiB'; accepted: " + all);
+  refused("devices.d0", "--override: 'devices.d0'; accepted: " + all);
+  refused("devces.d0.price=1 /h",
+          "--override: 'devces.d0.price=1 /h'; accepted: " + all + "; did you mean 'devices'?");
+  refused("links.*.powr=8W", "--override: unknown key 'powr' of a link; accepted: " + of_links +
+                                 "; did you mean 'power'?");
+  refused("nodes.*.idle_power=8W",
+          "--override: unknown key 'idle_power' of a machine; accepted: " + of_nodes);
   refused("links.*.power=-8W",
           "--override links.*.power: '-8W' is negative; write for example '700 W' or '20 kW'");
   refused("links.*.idle_power=8W",
           "--override links.*.idle_power: a link without 'power'; accepted: together with power");
-  refused("devices.d0.memoy=8GiB",
-          "--override: unknown key 'memoy' of a device; accepted: devices.NAME.memory=SIZE; "
-          "did you mean 'memory'?");
+  refused("devices.d0.memoy=8GiB", "--override: unknown key 'memoy' of a device; accepted: " +
+                                       of_devices + "; did you mean 'memory'?");
+  refused("devices.d*.price=2.5",
+          "--override devices.d*.price: '2.5' is no price; accepted: '2.5 /h', or of a purchase "
+          "'30k / 4 years'");
+  refused("devices.e*.price=2.5 /h",
+          "--override devices.e*.price: 'e*' matches no name; accepted: d0, d1, with * for any "
+          "characters; did you mean 'd0'?");
+  refused("devices.*.mtbf=0 h",
+          "--override devices.*.mtbf: the number is 0; accepted: a positive number");
   refused("devices.d7.memory=8GiB",
           "--override: no device 'd7' in cluster 'star'; accepted: d0, d1; did you mean 'd0'?");
 }
