@@ -95,7 +95,9 @@ void add_exit_codes(std::string& out) {
       {ExitCode::usage, "wrong usage or bad input"},
       {ExitCode::hardware, "the hardware failed, or there is none; the report is complete"},
       {ExitCode::unfinished, "the simulation did not finish"},
-      {ExitCode::does_not_fit, "done, but no plan fits in memory; the report is complete"},
+      {ExitCode::does_not_fit,
+       "done, but no plan fits in memory, or no row of a sweep is as asked; the report is "
+       "complete"},
   };
   out += "## Exit codes\n\n";
   Rows rows(out, {"code", "meaning"});

@@ -84,6 +84,21 @@ std::string run_point(const experiment::Sweep& sweep, std::size_t point) {
   }
 }
 
+/// What run_point returned, or the same of a point whose worker died.
+std::string text_of(const experiment::Sweep& sweep, const experiment::TaskEnd& end) {
+  if (end.failure.empty()) return end.text;
+  return ended(PointEnd::unfinished,
+               report::point_line(sweep, end.task, "not finished: " + end.failure, true));
+}
+
+/// Keeps the error of the first point without results.
+void note_error(std::string& first, const std::string& text) {
+  const auto how = static_cast<PointEnd>(text.front());
+  if (first.empty() && (how == PointEnd::failed || how == PointEnd::unfinished)) {
+    first = report::error_of(text.substr(1));
+  }
+}
+
 std::vector<std::size_t> points_of(const experiment::Shard& shard, const experiment::Sweep& sweep) {
   std::vector<std::size_t> points;
   for (std::size_t p = 0; p < sweep.points.size(); ++p) {
@@ -102,15 +117,21 @@ Outcome dry_run(const experiment::Sweep& sweep, const experiment::Shard& shard, 
     sample.push_back(points[(2 * i + 1) * points.size() / (2 * most_sampled)]);
   }
   sample.erase(std::unique(sample.begin(), sample.end()), sample.end());
+  report::SampledPoints tried;
   const auto start = std::chrono::steady_clock::now();
-  const std::size_t done = experiment::run_in_workers(
+  tried.tried = experiment::run_in_workers(
       sample, {1, enough, longest}, [&](std::size_t point) { return run_point(sweep, point); },
-      [](const experiment::TaskEnd&) {});
-  std::optional<Seconds> each;
-  if (done > 0) {
-    each = (std::chrono::steady_clock::now() - start) / static_cast<double>(done);
+      [&](const experiment::TaskEnd& end) {
+        const std::string text = text_of(sweep, end);
+        const auto how = static_cast<PointEnd>(text.front());
+        tried.unfit += how == PointEnd::unfit ? 1 : 0;
+        tried.failed += how == PointEnd::failed || how == PointEnd::unfinished ? 1 : 0;
+        note_error(tried.first_error, text);
+      });
+  if (tried.tried > 0) {
+    tried.each = (std::chrono::steady_clock::now() - start) / static_cast<double>(tried.tried);
   }
-  return {report::report_points(sweep, shard, each, done, jobs)};
+  return {report::report_points(sweep, shard, tried, jobs)};
 }
 
 Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep& sweep,
@@ -140,16 +161,13 @@ Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep&
   progress.now = experiment::run_in_workers(
       points, limits, [&](std::size_t point) { return run_point(sweep, point); },
       [&](const experiment::TaskEnd& end) {
-        const std::string text =
-            end.failure.empty()
-                ? end.text
-                : ended(PointEnd::unfinished,
-                        report::point_line(sweep, end.task, "not finished: " + end.failure, true));
+        const std::string text = text_of(sweep, end);
         results.append(text.substr(1));
         const auto how = static_cast<PointEnd>(text.front());
         progress.unfit += how == PointEnd::unfit ? 1 : 0;
         progress.failed += how == PointEnd::failed ? 1 : 0;
         progress.unfinished += how == PointEnd::unfinished ? 1 : 0;
+        note_error(progress.first_error, text);
         shown.next(fmt::format("last: point {}", end.task));
       });
   return {report::report_sweep(sweep, progress)};
@@ -177,14 +195,21 @@ Outcome merge(const experiment::Arguments& arguments) {
   }
   request.by = arguments.text("--by").value_or("");
   request.pareto = columns_of(arguments.text("--pareto"));
-  return {report::merge_results(request)};
+  request.where = arguments.texts("--where");
+  if (!request.where.empty() && request.output.empty() && !request.top && request.pareto.empty()) {
+    throw InputError("--where", "unused without -o, --top and --pareto",
+                     "accepted: together with one of them");
+  }
+  report::MergeReport merged = report::merge_results(request);
+  return {std::move(merged.document),
+          merged.nothing_listed ? ExitCode::does_not_fit : ExitCode::ok};
 }
 
 }  // namespace
 
 Outcome run_sweep(const experiment::Arguments& arguments) {
   if (arguments.has("--merge")) return merge(arguments);
-  for (const std::string_view flag : {"--top", "--by", "--pareto"}) {
+  for (const std::string_view flag : {"--top", "--by", "--pareto", "--where"}) {
     if (arguments.has(flag)) {
       throw InputError(flag, "unused without --merge", "accepted: together with --merge");
     }

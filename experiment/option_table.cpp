@@ -46,9 +46,8 @@ constexpr Option table[] = {
      "a built-in cluster, a generator call (see 'parsim list clusters') or a file: TOML, NCCL "
      "topology XML, nvidia-smi topo -m, SimGrid platform",
      "cluster", recorded(file_member<&Request::cluster>, cluster_source)},
-    {"--override", "devices.NAME.memory=SIZE", question,
-     "compare simulate plan explain import show collective",
-     "change one number of the cluster; also links.NAME.power=WATTS and idle_power, with * in NAME",
+    {"--override", "devices.NAME.KEY=VALUE", question, "compare simulate plan explain import show collective",
+     "change a number of the cluster; also of nodes and links, with * in NAME (docs/money.md)",
      "overrides", member<&Request::overrides>, {.repeats = true}},
     {"--strategy", "NAME", question, cases, "parallelization strategy (see 'parsim list strategies')",
      "strategies", member<&Request::strategies>, {.repeats = true, .in_plan_file = true}},
@@ -319,6 +318,7 @@ constexpr Option table[] = {
     {"--by", "COLUMN", sweep, "sweep", "what --top sorts by (default: step_time_s)"},
     {"--pareto", "COLUMN,COLUMN", sweep, "sweep",
      "with --merge: only rows that no other row beats in all of these columns"},
+    {"--where", "COLUMN<=X", sweep, "sweep", "with --merge: only rows that meet it", "", {}, {.repeats = true}},
 
     {"--job", "FILE", purchase, "buy", "the training run, TOML or JSON (docs/money.md)"},
     {"--power", "POWER", purchase, "buy", "the most that machines draw which are kept or bought"},

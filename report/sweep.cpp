@@ -18,6 +18,10 @@ std::string one_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::optional<std::string> text_if_any(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
 /// A number where the text is one, as the file would have it.
 Json scalar(const std::string& text) {
   const auto number = to_number<std::int64_t>(text);
@@ -86,12 +90,13 @@ Document report_sweep(const experiment::Sweep& sweep, const SweepProgress& progr
   document.head.push_back(fmt::format("{} of {} points{} done, {} now, in {}", done,
                                       progress.in_shard, part, progress.now,
                                       progress.results_file));
-  const auto add = [&](std::size_t number, std::string_view what) {
+  const auto add = [&](std::size_t number, const std::string& what) {
     if (number > 0) document.notes.push_back(fmt::format("{} {}", number, what));
   };
   add(progress.unfit, "of them do not fit in memory with any strategy");
   add(progress.failed, "of them have an error instead of results");
   add(progress.unfinished, "did not end and will be tried again by the next call");
+  if (!progress.first_error.empty()) document.notes.push_back(progress.first_error);
   document.json = result_text(ComputedReport{
       sweep.id,
       sweep.points.size(),
@@ -102,13 +107,20 @@ Document report_sweep(const experiment::Sweep& sweep, const SweepProgress& progr
       progress.unfit,
       progress.failed,
       progress.unfinished,
+      text_if_any(progress.first_error),
       progress.results_file,
       version()});
   return document;
 }
 
+std::string error_of(const std::string& line) {
+  const Json json = Json::parse(line);
+  return fmt::format("point {}: {}", json.at("point").get<std::size_t>(),
+                     json.at("error").get<std::string>());
+}
+
 Document report_points(const experiment::Sweep& sweep, const experiment::Shard& shard,
-                       std::optional<Seconds> each, std::size_t sampled, std::size_t jobs) {
+                       const SampledPoints& sample, std::size_t jobs) {
   Document document;
   std::vector<PointReport> points;
   Table table;
@@ -133,7 +145,7 @@ Document report_points(const experiment::Sweep& sweep, const experiment::Shard& 
   }
   const std::size_t here = table.rows.size();
   std::optional<Seconds> all;
-  if (each) all = *each * static_cast<double>(here) / static_cast<double>(jobs);
+  if (sample.each) all = *sample.each * static_cast<double>(here) / static_cast<double>(jobs);
   document.head.push_back(fmt::format(
       "{} points{}{}{}", sweep.points.size(),
       sweep.skipped > 0 ? fmt::format(", {} skipped by filters", sweep.skipped) : "",
@@ -143,11 +155,20 @@ Document report_points(const experiment::Sweep& sweep, const experiment::Shard& 
   if (all) {
     document.notes.push_back(
         fmt::format("estimated time: {} with {} of {} each (from {})", to_text(*all),
-                    counted(static_cast<std::int64_t>(jobs), "job"), to_text(*each),
-                    counted(static_cast<std::int64_t>(sampled), "point")));
+                    counted(static_cast<std::int64_t>(jobs), "job"), to_text(*sample.each),
+                    counted(static_cast<std::int64_t>(sample.tried), "point")));
   }
+  const auto warn = [&](std::size_t number, const std::string& what) {
+    if (number == 0) return;
+    document.warnings.push_back(
+        fmt::format("{} of {} that were tried {}", number,
+                    counted(static_cast<std::int64_t>(sample.tried), "point"), what));
+  };
+  warn(sample.failed, fmt::format("have an error instead of results; {}", sample.first_error));
+  warn(sample.unfit, "do not fit in memory with any strategy");
   document.json = result_text(
-      PointsReport{sweep.id, std::move(points), sweep.skipped, sweep.repeated, all, version()});
+      PointsReport{sweep.id, std::move(points), sweep.skipped, sweep.repeated, all, sample.tried,
+                   sample.failed, sample.unfit, text_if_any(sample.first_error), version()});
   document.tables.push_back(std::move(table));
   return document;
 }

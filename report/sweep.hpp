@@ -32,14 +32,22 @@ struct SweepProgress {
   std::size_t now = 0;       ///< done by this one
   std::size_t failed = 0, unfit = 0,
               unfinished = 0;  ///< of `now`: without a plan, not fitting, killed
+  std::string first_error;     ///< "point 3: …" of one that failed, or ""
 };
 [[nodiscard]] Document report_sweep(const experiment::Sweep& sweep, const SweepProgress& progress);
 
-/// The points, and how long they take: `each` is the time of one on one core, `jobs` processes
-/// work.
+/// "point 3: unknown network" of the line of a point without results.
+[[nodiscard]] std::string error_of(const std::string& line);
+
+/// Points that --dry-run tried.
+struct SampledPoints {
+  std::optional<Seconds> each;  ///< of one point on one core; nothing if none ended
+  std::size_t tried = 0, failed = 0, unfit = 0;
+  std::string first_error;  ///< as in SweepProgress
+};
+/// The points, and how long they take if `jobs` processes work.
 [[nodiscard]] Document report_points(const experiment::Sweep& sweep, const experiment::Shard& shard,
-                                     std::optional<Seconds> each, std::size_t sampled,
-                                     std::size_t jobs);
+                                     const SampledPoints& sample, std::size_t jobs);
 
 /// The JSON Schema of what both of these and merge_results() say.
 [[nodiscard]] std::string sweep_schema();

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/results_file.hpp"
+#include "report/sweep_filter.hpp"
 #include "report/sweep_reports.hpp"
 #include "report/sweep_rows.hpp"
 #include "report/sweep_sqlite.hpp"
@@ -49,7 +51,12 @@ std::string jsonl_of(SweepRows& rows) {
   return out;
 }
 
-void write_output(SweepRows& rows, const std::string& path) {
+void write_output(SweepRows& rows, const MergeRequest& request) {
+  const std::string& path = request.output;
+  if (path.ends_with(".jsonl") && !request.where.empty()) {
+    throw InputError("-o", fmt::format("'{}' together with --where", path),
+                     "accepted: a file that ends in .csv or .sqlite; JSON Lines are whole points");
+  }
   if (path.ends_with(".csv")) {
     OutputFile(path, "-o").commit(csv_of(rows));
   } else if (path.ends_with(".jsonl")) {
@@ -60,12 +67,6 @@ void write_output(SweepRows& rows, const std::string& path) {
     throw InputError("-o", fmt::format("'{}'", path),
                      "accepted: a file that ends in .csv, .jsonl or .sqlite");
   }
-}
-
-std::size_t column_index(const SweepRows& rows, const std::string& name, std::string_view flag) {
-  const auto found = std::find(rows.columns().begin(), rows.columns().end(), name);
-  if (found == rows.columns().end()) experiment::refuse_word(name, flag, rows.columns());
-  return static_cast<std::size_t>(found - rows.columns().begin());
 }
 
 /// A column whose lowest value, or highest, is the best.
@@ -101,44 +102,144 @@ bool beats(const std::vector<double>& a, const std::vector<double>& b) {
   return better;
 }
 
-/// The rows asked for, best first; ties in the order of the points.
-std::vector<RankedRow> best_rows(SweepRows& rows, const MergeRequest& request) {
-  const Criterion by = criterion(rows, request.by.empty() ? "step_time_s" : request.by, "--by");
-  std::vector<Criterion> front;
-  for (const std::string& name : request.pareto) {
-    front.push_back(criterion(rows, name, "--pareto"));
+/// Why rows are not listed.
+struct Unlisted {
+  std::size_t rows = 0;  ///< all that there are
+  std::size_t failed = 0, unfit = 0;
+  std::string first_error;                            ///< "point 3: …"
+  std::map<std::string, std::size_t> without, unmet;  ///< by column; by condition
+};
+
+/// What a column without values lacks.
+std::string lacking(const std::string& column) {
+  if (column == "cost_per_million_samples") {
+    return ": no prices; accepted: those of a cluster file, or --override "
+           "'devices.*.price=2.5 /h'";
   }
-  const std::size_t fits = column_index(rows, "fits", "--top");
-  const std::size_t most = request.top.value_or(rows.header().points * 64);
-  std::vector<RankedRow> best;
-  rows.each_row([&](const SweepRow& row) {
-    const std::optional<double> key = by.cost(row);
-    if (row[fits].text != "true" || !key) return;
-    std::vector<double> costs;
-    for (const Criterion& one : front) {
-      const std::optional<double> cost = one.cost(row);
-      if (!cost) return;
-      costs.push_back(*cost);
+  if (column.starts_with("energy_")) {
+    return ": no power; accepted: that of a cluster file, or --override 'devices.*.power=700 W'";
+  }
+  return "";
+}
+
+/// "12 of 24 rows have an error (point 0: …), 4 do not fit in memory"; "" if all are listed.
+std::string reasons(const Unlisted& unlisted) {
+  std::vector<std::string> parts;
+  const auto add = [&](std::size_t number, const std::string& what) {
+    if (number > 0) parts.push_back(fmt::format("{} {}", number, what));
+  };
+  add(unlisted.failed, fmt::format("have an error (the first: {})", unlisted.first_error));
+  add(unlisted.unfit, "do not fit in memory");
+  for (const auto& [column, number] : unlisted.without) {
+    add(number, fmt::format("have no {}{}", column, lacking(column)));
+  }
+  for (const auto& [condition, number] : unlisted.unmet) {
+    add(number, fmt::format("do not meet '{}'", condition));
+  }
+  if (parts.empty()) return {};
+  return fmt::format("of {}, {}", counted(static_cast<std::int64_t>(unlisted.rows), "row"),
+                     join(parts));
+}
+
+/// What a request asks of each row.
+class Selection {
+ public:
+  Selection(const SweepRows& rows, const MergeRequest& request)
+      : most_(request.top.value_or(rows.header().points * 64)),
+        lists_(request.top || !request.pareto.empty()),
+        columns_(&rows.columns()),
+        has_results_(rows.has_results()) {
+    if (!has_results_) return;
+    fits_ = column_index(rows, "fits", "--top");
+    by_ = criterion(rows, request.by.empty() ? "step_time_s" : request.by, "--by");
+    for (const std::string& name : request.pareto) {
+      front_.push_back(criterion(rows, name, "--pareto"));
     }
-    if (!front.empty()) {
-      if (std::any_of(best.begin(), best.end(),
+    for (const std::string& text : request.where) conditions_.emplace_back(text, rows);
+  }
+
+  /// Whether the row meets all conditions.
+  [[nodiscard]] bool meets(const SweepRow& row) const {
+    return has_results_ && std::all_of(conditions_.begin(), conditions_.end(),
+                                       [&](const RowCondition& one) { return one.holds(row); });
+  }
+
+  void see(const SweepRow& row) {
+    ++unlisted_.rows;
+    for (RowCondition& condition : conditions_) condition.see(row);
+    if (!refused(row) && lists_) add(row);
+  }
+
+  /// The rows asked for, best first; ties in the order of the points. Throws as
+  /// RowCondition::check.
+  std::vector<RankedRow> best() && {
+    for (const RowCondition& condition : conditions_) condition.check();
+    if (best_.size() > most_) best_.resize(most_);
+    return std::move(best_);
+  }
+  [[nodiscard]] const Unlisted& unlisted() const { return unlisted_; }
+
+ private:
+  bool refused(const SweepRow& row) {
+    if (row.back().kind == SweepCell::Kind::text) {
+      if (unlisted_.failed++ == 0) {
+        unlisted_.first_error = fmt::format("point {}: {}", row.front().text, row.back().text);
+      }
+      return true;
+    }
+    if (lists_ && row[fits_].text != "true") {
+      ++unlisted_.unfit;
+      return true;
+    }
+    const auto lacks = [&](std::size_t column) {
+      ++unlisted_.without[(*columns_)[column]];
+      return true;
+    };
+    if (lists_ && !by_.cost(row)) return lacks(by_.column);
+    for (const Criterion& one : front_) {
+      if (!one.cost(row)) return lacks(one.column);
+    }
+    for (const RowCondition& condition : conditions_) {
+      if (condition.holds(row)) continue;
+      if (row[condition.column()].kind == SweepCell::Kind::none) return lacks(condition.column());
+      ++unlisted_.unmet[condition.text()];
+      return true;
+    }
+    return false;
+  }
+
+  void add(const SweepRow& row) {
+    std::vector<double> costs;
+    for (const Criterion& one : front_) costs.push_back(one.cost(row).value_or(0));
+    if (!front_.empty()) {
+      if (std::any_of(best_.begin(), best_.end(),
                       [&](const RankedRow& other) { return beats(other.costs, costs); })) {
         return;
       }
-      std::erase_if(best, [&](const RankedRow& other) { return beats(costs, other.costs); });
+      std::erase_if(best_, [&](const RankedRow& other) { return beats(costs, other.costs); });
     }
-    const auto at =
-        std::upper_bound(best.begin(), best.end(), *key, [&](double value, const RankedRow& other) {
-          return value < by.cost(other.row).value_or(0);
-        });
+    const double key = by_.cost(row).value_or(0);
+    const auto at = std::upper_bound(best_.begin(), best_.end(), key,
+                                     [&](double value, const RankedRow& other) {
+                                       return value < by_.cost(other.row).value_or(0);
+                                     });
     // A front is cut only when it is complete.
-    if (front.empty() && best.size() >= most && at == best.end()) return;
-    best.insert(at, {std::move(costs), row});
-    if (front.empty() && best.size() > most) best.pop_back();
-  });
-  if (best.size() > most) best.resize(most);
-  return best;
-}
+    if (front_.empty() && best_.size() >= most_ && at == best_.end()) return;
+    best_.insert(at, {std::move(costs), row});
+    if (front_.empty() && best_.size() > most_) best_.pop_back();
+  }
+
+  std::size_t most_;
+  bool lists_;
+  const std::vector<std::string>* columns_;
+  bool has_results_;
+  std::size_t fits_ = 0;
+  Criterion by_;
+  std::vector<Criterion> front_;
+  std::vector<RowCondition> conditions_;
+  std::vector<RankedRow> best_;
+  Unlisted unlisted_;
+};
 
 Json json_of(const SweepCell& cell) {
   using Kind = SweepCell::Kind;
@@ -191,15 +292,26 @@ std::string some_points(const std::vector<std::size_t>& points) {
 
 }  // namespace
 
-Document merge_results(const MergeRequest& request) {
+MergeReport merge_results(const MergeRequest& request) {
   SweepRows rows(request.paths);
-  Document document;
+  MergeReport merged;
+  Document& document = merged.document;
   const std::size_t points = rows.header().points;
+  const bool lists = request.top || !request.pareto.empty();
   document.head.push_back(fmt::format("{} of {} points in {}", points - rows.missing().size(),
                                       points,
                                       counted(static_cast<std::int64_t>(rows.files()), "file")));
+  Selection selection(rows, request);
+  std::vector<RankedRow> best;
+  if (lists || !request.where.empty()) {
+    rows.each_row([&](const SweepRow& row) { selection.see(row); });
+    best = std::move(selection).best();
+    if (!request.where.empty()) {
+      rows.keep_only([&](const SweepRow& row) { return selection.meets(row); });
+    }
+  }
   if (!request.output.empty()) {
-    write_output(rows, request.output);
+    write_output(rows, request);
     document.head.push_back("written to " + request.output);
   }
   const auto warn = [&](const std::vector<std::size_t>& some, std::string_view what) {
@@ -208,6 +320,12 @@ Document merge_results(const MergeRequest& request) {
   warn(rows.missing(), "missing");
   warn(rows.repeated(), "in several places, with equal results");
   warn(rows.unfinished(), "not finished; run the sweep again to try them again");
+  merged.nothing_listed = lists && best.empty();
+  if (const std::string why = reasons(selection.unlisted()); merged.nothing_listed) {
+    document.warnings.push_back("no row to list: " + why);
+  } else if (!why.empty()) {
+    document.notes.push_back("not listed: " + why);
+  }
   MergedReport report{rows.header().sweep,
                       points,
                       rows.files(),
@@ -217,9 +335,8 @@ Document merge_results(const MergeRequest& request) {
                       request.output.empty() ? std::nullopt : std::optional(request.output),
                       {},
                       rows.header().version};
-  if (request.top || !request.pareto.empty()) {
-    const std::vector<RankedRow> best = best_rows(rows, request);
-    document.tables.push_back(table_of(rows, best, request));
+  if (lists) {
+    if (rows.has_results()) document.tables.push_back(table_of(rows, best, request));
     report.ranked.emplace();
     for (const RankedRow& row : best) {
       Json object = Json::object();
@@ -230,7 +347,7 @@ Document merge_results(const MergeRequest& request) {
     }
   }
   document.json = result_text(report);
-  return document;
+  return merged;
 }
 
 }  // namespace parsim::report

@@ -27,6 +27,7 @@ struct ComputedReport {
   std::size_t points = 1;
   ShardReport shard{};
   std::size_t done = 0, now = 0, unfit = 0, failed = 0, unfinished = 0;
+  std::optional<std::string> first_error{};
   std::string results_file{}, version{};
 };
 void fields(auto& visit, json::Of<ComputedReport> auto& report) {
@@ -38,6 +39,7 @@ void fields(auto& visit, json::Of<ComputedReport> auto& report) {
   visit("unfit_now", report.unfit, Rule(any_count, "that fit with no strategy"));
   visit("failed_now", report.failed, Rule(any_count, "that have an error instead of results"));
   visit("unfinished_now", report.unfinished, Rule(any_count, "that the next call tries again"));
+  visit("first_error", report.first_error, "of a point of this call without results");
   visit("results_file", report.results_file);
   visit("version", report.version);
 }
@@ -58,6 +60,8 @@ struct PointsReport {
   std::vector<PointReport> points{};
   std::size_t skipped = 0, repeated = 0;
   std::optional<Seconds> time{};
+  std::size_t tried = 0, failed = 0, unfit = 0;
+  std::optional<std::string> first_error{};
   std::string version{};
 };
 void fields(auto& visit, json::Of<PointsReport> auto& report) {
@@ -66,6 +70,10 @@ void fields(auto& visit, json::Of<PointsReport> auto& report) {
   visit("skipped", report.skipped, Rule(any_count, "by filters"));
   visit("repeated", report.repeated, Rule(any_count, "that repeat others"));
   visit("estimated_time_s", report.time);
+  visit("tried", report.tried, Rule(any_count, "points that ran for the estimate"));
+  visit("tried_failed", report.failed, Rule(any_count, "of these, without results"));
+  visit("tried_unfit", report.unfit, Rule(any_count, "of these, that fit with no strategy"));
+  visit("first_error", report.first_error, "of those without results");
   visit("version", report.version);
 }
 

@@ -149,6 +149,9 @@ void SweepRows::find_columns() {
 
 void SweepRows::each_row(const std::function<void(const SweepRow& row)>& each) {
   SweepRow row(columns_.size());
+  const auto pass_on = [&] {
+    if (!keep_ || keep_(row)) each(row);
+  };
   for (std::size_t p = 0; p < points_.size(); ++p) {
     if (points_[p].size == 0) continue;
     const std::string& file = files_[points_[p].file];
@@ -164,7 +167,7 @@ void SweepRows::each_row(const std::function<void(const SweepRow& row)>& each) {
     if (json["results"].empty()) {
       std::fill(row.begin() + static_cast<std::ptrdiff_t>(first_result_), row.end(), SweepCell{});
       row.back() = cell_of(json["error"]);
-      each(row);
+      pass_on();
     }
     for (const Json& result : json["results"]) {
       c = first_result_;
@@ -175,7 +178,7 @@ void SweepRows::each_row(const std::function<void(const SweepRow& row)>& each) {
         }
         row[c++] = cell_of(value);
       }
-      each(row);
+      pass_on();
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "experiment/results_file.hpp"
@@ -40,6 +41,10 @@ class SweepRows {
   /// point, id, nondeterministic, an input_… for each column of the sweep, those of 'compare
   /// --format csv'. Of results without a row only the last of these, `error`.
   [[nodiscard]] const std::vector<std::string>& columns() const { return columns_; }
+  /// Whether some point has results, so that `columns` has theirs.
+  [[nodiscard]] bool has_results() const { return columns_.size() > first_result_ + 1; }
+  /// each_row passes over all rows that this refuses.
+  void keep_only(std::function<bool(const SweepRow& row)> keep) { keep_ = std::move(keep); }
   /// Calls `each` with the values of every row, in the order of `columns`; a point without results
   /// is a row with its error.
   void each_row(const std::function<void(const SweepRow& row)>& each);
@@ -64,7 +69,8 @@ class SweepRows {
   std::vector<std::size_t> missing_, repeated_, unfinished_;
   std::map<std::size_t, std::ifstream> open_;
   std::vector<std::string> columns_;
-  std::size_t first_result_ = 0;  ///< index of the first column of results
+  std::function<bool(const SweepRow& row)> keep_;  ///< empty: all
+  std::size_t first_result_ = 0;                   ///< index of the first column of results
 };
 
 }  // namespace parsim::report

@@ -1,6 +1,7 @@
 // Sweeps as a user runs them: killed, resumed, divided and merged, the table is the same.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -340,6 +341,148 @@ TEST_CASE("sweep: the best rows and the Pareto front, against all rows") {
   CHECK(wrong.err.find("did you mean 'step_time_s'?") != std::string::npos);
 }
 
+// Six points with a price, and six without; a batch that does not fit.
+const std::string priced_sweep = R"([options]
+network = "lenet5"
+cluster = "star:{gpus},device=v100-sxm2,rate=25GB/s,latency=1us"
+engine = "fast"
+strategy = "data"
+[axes]
+gpus = [1, 2]
+override = [[], "devices.*.price=2 /h"]
+batch = [64, 1024, 100000000]
+)";
+
+TEST_CASE("sweep: --where keeps the rows that meet its conditions, by hand from all rows") {
+  const TemporaryFolder folder;
+  folder.write("sweep.toml", priced_sweep);
+  document_of(sweep(folder, {"sweep.toml", "-o", "r", "--json"}));
+  const auto listed = [&](const Words& words) {
+    Words command = {"--merge", "r", "--json"};
+    command.insert(command.end(), words.begin(), words.end());
+    const json document = document_of(sweep(folder, command));
+    return document["rows"].get<std::vector<json>>();
+  };
+  const auto points = [](const std::vector<json>& rows) {
+    std::vector<int> numbers;
+    for (const json& row : rows) numbers.push_back(row["point"]);
+    return numbers;
+  };
+  // Two GPUs are slower to pay back: with each number of GPUs, the cheapest is the larger batch.
+  const std::vector<json> all = listed({"--top", "9"});
+  REQUIRE(all.size() == 8);
+  const double limit = all[3]["step_time_s"];
+  std::vector<json> priced;
+  for (const json& row : all) {
+    if (row["step_time_s"] <= limit && !row["cost_per_million_samples"].is_null()) {
+      priced.push_back(row);
+    }
+  }
+  REQUIRE(priced.size() == 2);
+  std::stable_sort(priced.begin(), priced.end(), [](const json& a, const json& b) {
+    return a["cost_per_million_samples"] < b["cost_per_million_samples"];
+  });
+  const std::string seconds = all[3]["step_time_s"].dump();
+  CHECK(points(listed({"--top", "9", "--by", "cost_per_million_samples", "--where",
+                       "step_time_s <= " + seconds})) == points(priced));
+  const std::string micro = fmt::format("{:.17g}us", 1e6 * limit * (1 + 1e-9));
+  CHECK(points(listed({"--top", "9", "--by", "cost_per_million_samples", "--where",
+                       "step_time_s<" + micro})) == points(priced));
+  CHECK(listed({"--top", "9", "--where", "step_time_s > " + seconds}).size() == 4);
+  CHECK(
+      listed({"--top", "9", "--where", "step_time_s > " + seconds, "--where", "gpus = 2"}).size() ==
+      2);
+  CHECK(listed({"--pareto", "step_time_s,throughput_samples_per_s", "--where", "batch = 64"})
+            .size() == 2);
+  CHECK(listed({"--top", "9", "--where", "strategy = data"}).size() == 8);
+  const Finished none = sweep(folder, {"--merge", "r", "--top", "9", "--where",
+                                       "peak_memory_bytes < 1kB", "--where", "mfu >= 0%"});
+  CHECK(none.exit_code == 5);
+  // A table has the same columns, and only these rows.
+  CHECK(sweep(folder, {"--merge", "r", "-o", "all.csv"}).exit_code == 0);
+  CHECK(sweep(folder, {"--merge", "r", "-o", "some.csv", "--where", "fits = true"}).exit_code == 0);
+  std::string every = testing::read_text(folder.path("all.csv")), fitting;
+  for (std::size_t at = 0; at < every.size();) {
+    const std::size_t end = every.find('\n', at) + 1;
+    const std::string line = every.substr(at, end - at);
+    if (line.find(",100000000,") == std::string::npos) fitting += line;
+    at = end;
+  }
+  CHECK(testing::read_text(folder.path("some.csv")) == fitting);
+}
+
+TEST_CASE("sweep: --where refuses what it cannot read, and writes nothing") {
+  const TemporaryFolder folder;
+  folder.write("sweep.toml", priced_sweep);
+  document_of(sweep(folder, {"sweep.toml", "-o", "r", "--json"}));
+  const auto refused = [&](const std::string& condition) {
+    const Finished finished = sweep(folder, {"--merge", "r", "-o", "x.csv", "--where", condition});
+    CHECK(finished.exit_code == 2);
+    return finished.err;
+  };
+  CHECK(refused("step_tme_s <= 10").find("did you mean 'step_time_s'?") != std::string::npos);
+  CHECK(refused("step_time_s 10").find("no operator; accepted: COLUMN <= NUMBER") !=
+        std::string::npos);
+  CHECK(refused("step_time_s <=").find("no value") != std::string::npos);
+  CHECK(refused("step_time_s == 1").find("'=='") != std::string::npos);
+  CHECK(refused("step_time_s < fast").find("'fast' is no number; accepted after <: a number") !=
+        std::string::npos);
+  CHECK(refused("step_time_s <= 10 GB").find("--where 'step_time_s <= 10 GB'") !=
+        std::string::npos);
+  CHECK(refused("mfu = high").find("'high' is no number, as 'mfu' has") != std::string::npos);
+  CHECK(refused("strategy < 3").find("accepted: = and a text, as in 'strategy = data'") !=
+        std::string::npos);
+  CHECK(sweep(folder, {"--merge", "r", "--where", "step_time_s < 1"})
+            .err.find("unused without -o, --top and --pareto") != std::string::npos);
+  CHECK(sweep(folder, {"--merge", "r", "-o", "x.jsonl", "--where", "step_time_s < 1"})
+            .err.find("JSON Lines are whole points") != std::string::npos);
+  CHECK(sweep(folder, {"sweep.toml", "--dry-run", "--where", "step_time_s < 1"})
+            .err.find("unused without --merge") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder.path("x.csv")));
+}
+
+TEST_CASE("sweep: where no row is as asked, the reasons are counted") {
+  const TemporaryFolder folder;
+  folder.write("sweep.toml", priced_sweep);
+  document_of(sweep(folder, {"sweep.toml", "-o", "r", "--json"}));
+  const Finished finished =
+      sweep(folder, {"--merge", "r", "--top", "1", "--by", "cost_per_million_samples", "--where",
+                     "step_time_s < 1ns"});
+  CHECK(finished.exit_code == 5);
+  CHECK(finished.err ==
+        "parsim: warning: no row to list: of 12 rows, 4 do not fit in memory, 4 have no "
+        "cost_per_million_samples: no prices; accepted: those of a cluster file, or --override "
+        "'devices.*.price=2.5 /h', 4 do not meet 'step_time_s < 1ns'\n");
+}
+
+TEST_CASE("sweep: where all points fail, every call says so with the first error") {
+  const TemporaryFolder folder;
+  std::string text = priced_sweep;
+  text.replace(text.find("devices.*"), 9, "devces.*.");
+  text.replace(text.find("[[], "), 5, "[");
+  folder.write("sweep.toml", text);
+  const std::string error =
+      "--override: 'devces.*..price=2 /h'; accepted: devices.NAME.memory=SIZE";
+  const Finished dry = sweep(folder, {"sweep.toml", "--dry-run"});
+  CHECK(dry.exit_code == 0);
+  CHECK(dry.err.find("5 of 5 points that were tried have an error instead of results; point 0: " +
+                     error) != std::string::npos);
+  CHECK(document_of(sweep(folder, {"sweep.toml", "--dry-run", "--json"}))["tried_failed"] == 5);
+  const Finished run = sweep(folder, {"sweep.toml", "-o", "r"});
+  CHECK(run.exit_code == 0);
+  CHECK(run.out.find("6 of them have an error instead of results\npoint 0: " + error) !=
+        std::string::npos);
+  for (const Words& words : {Words{"--top", "3"}, Words{"--pareto", "step_time_s,mfu"},
+                             Words{"--top", "3", "--by", "mfu", "--where", "step_time_s < 1"}}) {
+    Words command = {"--merge", "r"};
+    command.insert(command.end(), words.begin(), words.end());
+    const Finished merged = sweep(folder, command);
+    CHECK(merged.exit_code == 5);
+    CHECK(merged.err.find("no row to list: of 6 rows, 6 have an error (the first: point 0: " +
+                          error) != std::string::npos);
+  }
+}
+
 TEST_CASE("sweep: --dry-run lists the points and computes nothing that stays") {
   const TemporaryFolder folder;
   folder.write("sweep.toml", small_sweep);
@@ -347,6 +490,8 @@ TEST_CASE("sweep: --dry-run lists the points and computes nothing that stays") {
   CHECK(dry["points"].size() == 14);
   CHECK(dry["points"][2]["inputs"]["strategy"] == "owt");
   CHECK(dry["estimated_time_s"].get<double>() > 0);
+  // Points 1, 4, 7, 9, 12: of these only 4 has the strategy that does not exist.
+  CHECK(dry["tried"] == 5);
   CHECK(folder.names() == Words{"sweep.toml"});
 }
 
