@@ -121,9 +121,9 @@ struct Request : strategies::StrategyOptions {
                                         const std::vector<std::string>& overrides,
                                         std::string_view where,
                                         std::vector<std::string>* notes = nullptr);
-/// Sets one number of a cluster: "devices.NAME.memory=8GiB", or of all links whose name matches
-/// "links.n0.*.power=10W". Throws InputError for another key, an unknown name or a number without
-/// a unit.
+/// Sets a number of all devices, machines or links whose name matches: "devices.*.price=2.5 /h",
+/// "nodes.n0.power=6kW", "links.n0.*.power=10W". Throws InputError for another key, an unknown name
+/// or a number without a unit.
 void apply_override(Cluster& cluster, const std::string& text);
 
 /// Throws InputError: the cluster has no `what` of that name, only `names`.

@@ -88,7 +88,10 @@ Upkeep read_upkeep(const Fields& fields, Upkeep known) {
 
 void set_device_memory(Cluster& cluster, std::string_view pattern, const std::string& text,
                        const std::string& where) {
-  const Bytes memory = positive(parse_bytes(text, where), where);
+  const Bytes memory = parse_bytes(text, where);
+  if (memory.value <= 0) {
+    throw InputError(where, fmt::format("'{}'", text), "accepted: a positive size");
+  }
   for (const std::size_t i : matching(cluster.devices, pattern, where)) {
     cluster.devices[i].memory = memory;
   }
