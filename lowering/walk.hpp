@@ -133,10 +133,10 @@ class Walk {
 
   // Synchronisation and updates, and sharded states: walk_sums.hpp.
   void gather(const WeightGather& wanted);
-  [[nodiscard]] std::vector<WeightGather> gathers(std::int32_t stage,
-                                                  const std::vector<LayerVisit>& visits);
-  [[nodiscard]] std::vector<GradientBufferReuse> buffer_reuses(
-      const std::vector<LayerVisit>& visits) const;
+  [[nodiscard]] const std::vector<WeightGather>& gathers(const Slot& slot,
+                                                         const std::vector<LayerVisit>& visits);
+  [[nodiscard]] const std::vector<GradientBufferReuse>& buffer_reuses(
+      const Slot& slot, const std::vector<LayerVisit>& visits);
   void begin_backward();
   void await_gradient_buffer(LayerId id, DeviceId device, After& after);
   void await_weights(LayerId id, DeviceId device, After& after);
@@ -214,8 +214,16 @@ class Walk {
   std::vector<SyncGroup> sharded_;  ///< by sum; empty if nothing is sharded
   std::vector<std::vector<std::size_t>> weight_units_, gradient_units_;
   std::vector<std::int64_t> elements_;  ///< by sharded group
-  /// By stage and list of weight_units_, what is in memory.
-  std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::size_t>> gathered_;
+  /// By list of weight_units_.
+  using InMemory = std::vector<std::vector<std::size_t>>;
+  std::map<std::int32_t, InMemory> gathered_;  ///< by stage, what is in memory
+  /// A pass's all-gathers, which follow from what is in memory before it.
+  struct Gathers {
+    InMemory before, after;
+    std::vector<WeightGather> all;
+  };
+  std::map<std::pair<std::int32_t, Direction>, std::vector<Gathers>> known_gathers_;
+  std::map<std::pair<std::int32_t, Direction>, std::vector<GradientBufferReuse>> known_reuses_;
 
   std::map<DeviceId, Op> last_kernel_, last_movement_;
   std::map<DeviceId, std::vector<Op>> sending_;

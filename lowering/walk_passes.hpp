@@ -84,9 +84,8 @@ void Walk<Sink>::emit(const Slot& slot) {
   const std::vector<LayerVisit>& visits =
       forwards ? parts_.forward_visits[stage] : parts_.backward_visits[stage];
   if (!forwards) begin_backward();
-  const std::vector<WeightGather> weights = gathers(slot.stage, visits);
-  const std::vector<GradientBufferReuse> gradients =
-      forwards ? std::vector<GradientBufferReuse>{} : buffer_reuses(visits);
+  const std::vector<WeightGather>& weights = gathers(slot, visits);
+  const std::vector<GradientBufferReuse>& gradients = buffer_reuses(slot, visits);
   auto weight = weights.begin();
   auto gradient = gradients.begin();
   for (std::size_t t = 0; t < visits.size() && !sink_.gives_up(); ++t) {

@@ -24,6 +24,8 @@ void Walk<Sink>::begin_sums() {
   weight_units_.clear();
   gradient_units_.clear();
   gathered_.clear();
+  known_gathers_.clear();
+  known_reuses_.clear();
   bool sharded = false;
   for (std::size_t s = 0; s < sums.size(); ++s) {
     const SyncGroup& group = sums[s]->group;
@@ -49,25 +51,38 @@ void Walk<Sink>::begin_sums() {
 }
 
 template <class Sink>
-std::vector<WeightGather> Walk<Sink>::gathers(std::int32_t stage,
-                                              const std::vector<LayerVisit>& visits) {
-  std::vector<WeightGather> all;
+const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
+                                                     const std::vector<LayerVisit>& visits) {
+  std::vector<Gathers>& known = known_gathers_[{slot.stage, slot.direction}];
+  InMemory& memory = gathered_[slot.stage];
+  memory.resize(weight_units_.size());
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const Gathers& one) { return one.before == memory; });
+  if (found != known.end()) {
+    memory = found->after;
+    return found->all;
+  }
+  Gathers& fresh = known.emplace_back();
+  fresh.before = memory;
   for (std::size_t t = 0; t < weight_units_.size(); ++t) {
     const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
-    for (WeightGather& gather : weight_gathers(needs, elements_, gathered_[{stage, t}])) {
-      all.push_back(std::move(gather));
+    for (WeightGather& gather : weight_gathers(needs, elements_, memory[t])) {
+      fresh.all.push_back(std::move(gather));
     }
   }
-  std::stable_sort(all.begin(), all.end(),
+  std::stable_sort(fresh.all.begin(), fresh.all.end(),
                    [](const WeightGather& a, const WeightGather& b) { return a.visit < b.visit; });
-  return all;
+  fresh.after = memory;
+  return fresh.all;
 }
 
 template <class Sink>
-std::vector<GradientBufferReuse> Walk<Sink>::buffer_reuses(
-    const std::vector<LayerVisit>& visits) const {
-  std::vector<GradientBufferReuse> all;
-  if (!scatters_) return all;  // gradients stay until the last one
+const std::vector<GradientBufferReuse>& Walk<Sink>::buffer_reuses(
+    const Slot& slot, const std::vector<LayerVisit>& visits) {
+  const auto [entry, fresh] = known_reuses_.try_emplace({slot.stage, slot.direction});
+  std::vector<GradientBufferReuse>& all = entry->second;
+  const bool forwards = slot.direction == Direction::forward;
+  if (!fresh || forwards || !scatters_) return all;  // else gradients stay until the last one
   for (const std::vector<std::size_t>& units : gradient_units_) {
     for (const GradientBufferReuse& reuse :
          gradient_buffer_reuses(filled_by_visit(visits, sharded_, units))) {
