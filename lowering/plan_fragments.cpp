@@ -1,6 +1,7 @@
 #include "lowering/plan_fragments.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -69,6 +70,7 @@ void PlanFragments::find_order() {
   const bool other_schedule = rounds.empty() || schedule != previous_.schedule;
   if (other_schedule) {
     rounds = issue_order(network, schedule);
+    find_rows();
     members.clear();
     forward_visits.clear();
     for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
@@ -90,6 +92,32 @@ void PlanFragments::find_order() {
   backward_visits.clear();
   for (const std::vector<LayerId>& stage : members) {
     backward_visits.push_back(lowering::backward_visits(network, structure.flow, dropped, stage));
+  }
+}
+
+void PlanFragments::find_rows() {
+  const auto count = static_cast<std::size_t>(plan->schedule.micro_batches);
+  constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> last(count, none);  // round
+  for (std::size_t r = 0; r < rounds.size(); ++r) {
+    for (const Slot& slot : rounds[r]) last[static_cast<std::size_t>(slot.micro_batch)] = r;
+  }
+  begun.assign(rounds.size(), {});
+  row_of.assign(count, none);
+  rows = 0;
+  std::vector<std::size_t> free;
+  std::vector<std::vector<std::size_t>> ended(rounds.size());  // rows
+  for (std::size_t r = 0; r < rounds.size(); ++r) {
+    for (const Slot& slot : rounds[r]) {
+      const auto m = static_cast<std::size_t>(slot.micro_batch);
+      if (row_of[m] != none) continue;
+      if (free.empty()) free.push_back(rows++);
+      row_of[m] = free.back();
+      free.pop_back();
+      begun[r].push_back(slot.micro_batch);
+      ended[last[m]].push_back(row_of[m]);
+    }
+    free.insert(free.end(), ended[r].begin(), ended[r].end());
   }
 }
 

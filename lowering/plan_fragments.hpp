@@ -67,8 +67,11 @@ struct PlanFragments {
   const Cluster& cluster;
   const Structure& structure;
   const Plan* plan = nullptr;  ///< whose fragments these are: of a unit, if there are several
-  const AlikeUnits* units = nullptr;          ///< null: the plan is the wanted one
-  std::vector<std::vector<Slot>> rounds;      ///< see issue_order
+  const AlikeUnits* units = nullptr;             ///< null: the plan is the wanted one
+  std::vector<std::vector<Slot>> rounds;         ///< see issue_order
+  std::vector<std::vector<std::int32_t>> begun;  ///< by round, the micro-batches that begin in it
+  std::vector<std::size_t> row_of;  ///< of a micro-batch; of those under way each has its own
+  std::size_t rows = 0;
   std::vector<std::vector<LayerId>> members;  ///< of a stage
   std::vector<bool> dropped;
   std::vector<std::vector<LayerVisit>> forward_visits, backward_visits;  ///< of a stage
@@ -86,6 +89,7 @@ struct PlanFragments {
  private:
   void use(const Plan& of);
   void find_order();
+  void find_rows();
   [[nodiscard]] bool find_rest_of_plan();
 
   FragmentStore& store_;

@@ -48,7 +48,7 @@ class Walk {
     Consumer edge;
     After arrived = Sink::nothing();
   };
-  /// Where the dates of a layer and micro-batch begin in the table.
+  /// Where the dates of a layer begin in a row of the table, or in the table.
   struct Offsets {
     std::size_t ready = 0, arrivals = 0, legs = 0, again = 0, legs_again = 0;
   };
@@ -79,6 +79,8 @@ class Walk {
   };
 
   void lay_out();
+  /// Forgets what the row of a micro-batch that begins held of another.
+  void clear_row(std::int32_t m);
   void begin_sums();
   void emit(const Slot& slot);
   /// more   the next layer works in chunks of the same tokens, so that this one waits for it
@@ -166,9 +168,17 @@ class Walk {
     return parts_.structure.flow.two_kernels[id.index()] && !parts_.network[id].parameters.empty();
   }
   [[nodiscard]] bool source(LayerId id) const { return parts_.structure.flow.source[id.index()]; }
+  [[nodiscard]] std::size_t row(std::int32_t m) const {
+    return parts_.row_of[static_cast<std::size_t>(m)];
+  }
   [[nodiscard]] std::size_t at(LayerId id, std::int32_t m) const {
-    return id.index() * static_cast<std::size_t>(parts_.plan->schedule.micro_batches) +
-           static_cast<std::size_t>(m);
+    return row(m) * parts_.layers.size() + id.index();
+  }
+  [[nodiscard]] Offsets offsets(LayerId id, std::int32_t m) const {
+    const Offsets& in_row = offsets_[id.index()];
+    const std::size_t first = row(m) * row_size_;
+    return {first + in_row.ready, first + in_row.arrivals, first + in_row.legs,
+            first + in_row.again, first + in_row.legs_again};
   }
   /// The stream of values (or gradients, if `back`) between two layers: between stages a stream of
   /// its own.
@@ -187,8 +197,9 @@ class Walk {
   PlanFragments parts_;
   Sink& sink_;
   std::vector<When> table_;
-  std::vector<Offsets> offsets_;  ///< layer · micro-batches + micro-batch
-  // As `offsets_`: what completes a cell's gradient, empty before the first contribution; receive
+  std::size_t row_size_ = 0;
+  std::vector<Offsets> offsets_;  ///< by layer, in a row
+  // By at(): what completes a cell's gradient, empty before the first contribution; receive
   // buffers; by edge of a joint return and by cell, when its reader's kernels end.
   std::vector<std::vector<After>> gradients_;
   std::vector<std::vector<Waiting>> waiting_;

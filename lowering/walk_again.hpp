@@ -28,7 +28,7 @@ void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
   }
   const FanOut* fan = parts_.fans[id.index()];
   if (fan == nullptr) return;
-  const Offsets& dates = offsets_[at(id, m)];
+  const Offsets dates = offsets(id, m);
   for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
     const When& arrived = table_[dates.arrivals + a];
     if (arrived == Sink::not_yet) continue;
@@ -73,7 +73,7 @@ auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) 
     for (const std::size_t index : needed) {
       const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
       if (!arrival.again) continue;
-      const Offsets& dates = offsets_[at(producer, m)];
+      const Offsets dates = offsets(producer, m);
       const GatherRing& ring = arrival.ring;
       When& arrived = table_[dates.again + index];
       When* in_parts = ring.empty() ? nullptr : &table_[dates.legs_again + arrival.first_leg];
@@ -85,7 +85,7 @@ auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) 
         for (const After& gradient : gradients_[at(id, m)]) Sink::merge(after, gradient);
         // What is overwritten has been read.
         for (const Consumer& reader : parts_.structure.readers[producer.index()]) {
-          const std::size_t first = offsets_[at(reader.layer, m)].ready;
+          const std::size_t first = offsets(reader.layer, m).ready;
           for (std::size_t c = 0; c < parts_.layers[reader.layer.index()]->cells.size(); ++c) {
             if (table_[first + c] != Sink::not_yet) Sink::add(after, table_[first + c]);
           }
@@ -118,7 +118,7 @@ void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t 
     const LayerId producer = layer.inputs[i];
     if (!parts_.dropped[producer.index()] || !parts_.layers[producer.index()]->partial_sums)
       continue;
-    const When* ready = &table_[offsets_[at(producer, m)].ready];
+    const When* ready = &table_[offsets(producer, m).ready];
     const Sources& sources = parts_.edge(id, i).sources;
     if (sources.aligned) {
       Sink::add(after, ready[cell]);

@@ -53,7 +53,7 @@ void Walk<Sink>::await_arrival(LayerId producer, std::size_t index, std::int32_t
   const When whole = arrival(producer, index, m, reader);
   const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
   const GatherRing& ring = arrival.ring;
-  const Offsets& dates = offsets_[at(producer, m)];
+  const Offsets dates = offsets(producer, m);
   const When* in_parts = ring.empty() ? nullptr : &table_[dates.legs + arrival.first_leg];
   if (in_parts == nullptr || in_parts[ring.at(0, ring.last(0))] == Sink::not_yet) {
     return Sink::add(after, whole);
@@ -88,7 +88,7 @@ bool Walk<Sink>::gathers_together(LayerId id, LayerId next) const {
 template <class Sink>
 auto Walk<Sink>::first_chunks(LayerId id, bool again, std::int32_t m) -> std::vector<After> {
   const LayerFragment& layer = *parts_.layers[id.index()];
-  const When* ready = &table_[offsets_[at(id, m)].ready];
+  const When* ready = &table_[offsets(id, m).ready];
   std::vector<After> start = after_;
   for (const LayerFragment::Sum& sum : layer.sums) {
     for (const std::int32_t c : sum.cells) {
@@ -121,7 +121,7 @@ void Walk<Sink>::forward_in_chunks(std::int32_t m, bool again) {
     for (std::size_t l = 0; l < chunked_.size(); ++l) {
       const LayerId id = chunked_[l];
       const LayerFragment& layer = *parts_.layers[id.index()];
-      When* ready = &table_[offsets_[at(id, m)].ready];
+      When* ready = &table_[offsets(id, m).ready];
       for (std::size_t c = 0; c < count; ++c) {
         const Chunks& chunks = layer.chunks[c];
         if (step >= chunks.tokens.size()) continue;
@@ -167,7 +167,7 @@ void Walk<Sink>::scatter_chunks(LayerId id, std::size_t s, std::size_t step, std
 /// Adds every device's own chunk to those that have come.
 template <class Sink>
 void Walk<Sink>::keep_chunks(LayerId id, std::size_t s, std::int32_t m) {
-  When* ready = &table_[offsets_[at(id, m)].ready];
+  When* ready = &table_[offsets(id, m).ready];
   const ScatteredChunks& how = parts_.fans[id.index()]->sums[s].chunks;
   for (std::size_t chunk = 0; chunk < how.keepers.size(); ++chunk) {
     const auto cell = static_cast<std::size_t>(how.keepers[chunk]);

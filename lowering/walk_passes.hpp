@@ -22,7 +22,9 @@ void Walk<Sink>::run() {
   lay_out();
   begin_sums();
   sink_.begin(parts_);
-  for (const std::vector<Slot>& round : parts_.rounds) {
+  for (std::size_t r = 0; r < parts_.rounds.size(); ++r) {
+    const std::vector<Slot>& round = parts_.rounds[r];
+    for (const std::int32_t m : parts_.begun[r]) clear_row(m);
     for (const Slot& slot : round) {
       emit(slot);
       if (sink_.gives_up()) return;
@@ -34,12 +36,11 @@ void Walk<Sink>::run() {
 
 template <class Sink>
 void Walk<Sink>::lay_out() {
-  const auto micro = static_cast<std::size_t>(parts_.plan->schedule.micro_batches);
   const std::size_t count = parts_.layers.size();
-  offsets_.resize(count * micro);
-  gradients_.resize(offsets_.size());
-  waiting_.resize(offsets_.size());
-  joined_.resize(offsets_.size());
+  offsets_.resize(count);
+  gradients_.resize(count * parts_.rows);
+  waiting_.resize(gradients_.size());
+  joined_.resize(gradients_.size());
   last_backward_.resize(count);
   std::size_t size = 0;
   for (std::size_t l = 0; l < count; ++l) {
@@ -47,18 +48,13 @@ void Walk<Sink>::lay_out() {
     const FanOut* fan = parts_.fans[l];
     const std::size_t arrivals = fan == nullptr ? 0 : fan->arrivals.size();
     last_backward_[l].assign(cells, Sink::never);
-    for (std::size_t m = 0; m < micro; ++m) {
-      const std::size_t legs = fan == nullptr ? 0 : fan->legs;
-      const std::size_t again = size + cells + arrivals + legs;
-      offsets_[l * micro + m] = {size, size + cells, size + cells + arrivals, again,
-                                 again + arrivals};
-      gradients_[l * micro + m].clear();
-      waiting_[l * micro + m].clear();
-      joined_[l * micro + m].clear();
-      size = again + (parts_.layers[l]->plan.regather ? arrivals + legs : 0);
-    }
+    const std::size_t legs = fan == nullptr ? 0 : fan->legs;
+    const std::size_t again = size + cells + arrivals + legs;
+    offsets_[l] = {size, size + cells, size + cells + arrivals, again, again + arrivals};
+    size = again + (parts_.layers[l]->plan.regather ? arrivals + legs : 0);
   }
-  table_.assign(size, Sink::not_yet);
+  row_size_ = size;
+  table_.resize(row_size_ * parts_.rows);
   last_kernel_.clear();
   last_movement_.clear();
   sending_.clear();
@@ -67,6 +63,19 @@ void Walk<Sink>::lay_out() {
   chunk_gradients_.clear();
   chunked_.clear();
   chunk_starts_.clear();
+}
+
+template <class Sink>
+void Walk<Sink>::clear_row(std::int32_t m) {
+  std::fill_n(table_.begin() + static_cast<std::ptrdiff_t>(row(m) * row_size_), row_size_,
+              Sink::not_yet);
+  const std::size_t first = row(m) * offsets_.size();
+  for (std::size_t l = first; l < first + offsets_.size(); ++l) {
+    gradients_[l].clear();
+    waiting_[l].clear();
+    joined_[l].clear();
+    if (!departed_.empty()) departed_.erase(l);
+  }
 }
 
 template <class Sink>
@@ -117,7 +126,7 @@ bool Walk<Sink>::aligned_operands(LayerId id, std::int32_t m) {
       others = true;
       continue;
     }
-    const When* ready = &table_[offsets_[at(producer, m)].ready];
+    const When* ready = &table_[offsets(producer, m).ready];
     for (std::size_t c = 0; c < after_.size(); ++c) Sink::add(after_[c], ready[c]);
   }
   return others;
@@ -132,7 +141,7 @@ void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, 
     if (source(producer)) continue;
     const Sources& sources = parts_.edge(id, i).sources;
     if (sources.aligned) continue;
-    const std::size_t ready = offsets_[at(producer, m)].ready;
+    const std::size_t ready = offsets(producer, m).ready;
     for (const std::int32_t one : sources.by_need[cell]) {
       if (one >= 0) {
         Sink::add(after, table_[ready + static_cast<std::size_t>(one)]);
@@ -146,7 +155,7 @@ void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, 
 template <class Sink>
 auto Walk<Sink>::arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader)
     -> When {
-  const Offsets& dates = offsets_[at(producer, m)];
+  const Offsets dates = offsets(producer, m);
   When& arrived = table_[dates.arrivals + index];
   if (arrived != Sink::not_yet) return arrived;
   const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
@@ -192,7 +201,7 @@ auto Walk<Sink>::arrival(LayerId producer, std::size_t index, std::int32_t m, La
 template <class Sink>
 void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again, bool more) {
   const LayerFragment& layer = *parts_.layers[id.index()];
-  When* ready = &table_[offsets_[at(id, m)].ready];
+  When* ready = &table_[offsets(id, m).ready];
   const bool others = aligned_operands(id, m);
   if (again) {
     await_departures(id, m);
@@ -231,7 +240,7 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again, bool more) {
 template <class Sink>
 void Walk<Sink>::sum_parts(LayerId id, std::int32_t m) {
   const LayerFragment& layer = *parts_.layers[id.index()];
-  When* ready = &table_[offsets_[at(id, m)].ready];
+  When* ready = &table_[offsets(id, m).ready];
   for (std::size_t s = 0; s < layer.sums.size(); ++s) {
     const LayerFragment::Sum& sum = layer.sums[s];
     const FanOut::PartsSum& how = parts_.fans[id.index()]->sums[s];
@@ -251,7 +260,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
   const LayerFragment& layer = *parts_.layers[id.index()];
   const GradientFlow& flow = parts_.structure.flow;
   const std::size_t l = id.index(), visit = at(id, m), count = layer.cells.size();
-  const When* ready = &table_[offsets_[visit].ready];
+  const When* ready = &table_[offsets(id, m).ready];
   const bool deferred = weights_later && has_weight_kernel(id);
   const After regathered = deferred ? Sink::nothing() : regathered_operands(id, m);
   by_cell_.assign(count, Sink::not_yet);

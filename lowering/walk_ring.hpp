@@ -20,7 +20,7 @@ void Walk<Sink>::go_round(LayerId id, const Ring& ring, std::int32_t m,
                           const std::vector<After>& start, const Step& take) {
   using Pair = std::array<When, 2>;  // of keys, of values
   const std::size_t members = ring.cells.size();
-  const When* ready = &table_[offsets_[at(id, m)].ready];
+  const When* ready = &table_[offsets(id, m).ready];
   const auto cell = [&](std::size_t member) {
     return static_cast<std::size_t>(ring.cells[member]);
   };
@@ -61,7 +61,7 @@ void Walk<Sink>::go_round(LayerId id, const Ring& ring, std::int32_t m,
 template <class Sink>
 void Walk<Sink>::ring_forward(LayerId id, std::int32_t m, Pass pass) {
   const LayerFragment& layer = *parts_.layers[id.index()];
-  When* ready = &table_[offsets_[at(id, m)].ready];
+  When* ready = &table_[offsets(id, m).ready];
   for (const Ring& ring : layer.rings) {
     std::vector<When> last(ring.cells.size(), Sink::not_yet);
     go_round(id, ring, m, after_, [&](std::size_t r, std::size_t step, After& after) {
