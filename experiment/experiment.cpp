@@ -42,6 +42,16 @@ Request with_names(Request request, const std::optional<Plan>& plan) {
   return request;
 }
 
+LayoutFile layout_of_plan(Plan plan) {
+  LayoutFile file;
+  file.batch = plan.batch;
+  file.precision = plan.precision;
+  file.reduce_precision = plan.reduce_precision;
+  file.optimizer = plan.optimizer;
+  file.plan = std::move(plan);
+  return file;
+}
+
 /// An option and the layout file that both decide something.
 void check_decided_once(const Request& request, const LayoutFile& layout) {
   const std::pair<std::string_view, bool> decided[] = {
@@ -235,17 +245,7 @@ Experiment::Experiment(const Request& asked)
     warnings.push_back(*warning);
   }
   if (plan) {
-    if (plan->cluster != cluster.name) {
-      warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'",
-                                     request.plan_file, plan->cluster, cluster.name));
-    }
-    if (plan->network != network.name) {
-      throw InputError(
-          request.plan_file,
-          fmt::format("a plan for network '{}', not for '{}'", plan->network, network.name),
-          fmt::format("accepted: --network {}", plan->network));
-    }
-    validate(*plan, network, cluster, request.plan_file);
+    check_plan(*plan, request.plan_file);
     request.precision = plan->precision;
     request.reduce_precision = plan->reduce_precision;
     request.optimizer = plan->optimizer;
@@ -308,12 +308,28 @@ Experiment::Experiment(const Request& asked)
   }
 }
 
+void Experiment::check_plan(const Plan& checked, const std::string& file) {
+  if (checked.cluster != cluster.name) {
+    warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'", file,
+                                   checked.cluster, cluster.name));
+  }
+  if (checked.network != network.name) {
+    throw InputError(
+        file, fmt::format("a plan for network '{}', not for '{}'", checked.network, network.name),
+        fmt::format("accepted: --network {}", checked.network));
+  }
+  validate(checked, network, cluster, file);
+}
+
 void Experiment::read_layout_file() {
   const std::string text = read_file(request.layout_file, "--layout");
   const bool of_trainer = is_trainer_file(text, request.layout_file);
-  layout = of_trainer
+  const bool of_plan = request.plan_or_trainer_file == request.layout_file && !of_trainer;
+  layout = of_plan ? layout_of_plan(plan_from_json(text, request.layout_file))
+           : of_trainer
                ? read_trainer_file(text, request.layout_file, network, cluster, request.batch)
                : read_layout(text, request.layout_file, network, cluster);
+  if (of_plan) check_plan(*layout->plan, request.layout_file);
   check_decided_once(request, *layout);
   const auto decide = [&](std::string_view flag, const auto& by_file, auto& value) {
     if (!by_file) return;

@@ -52,6 +52,8 @@ class Experiment {
   Seconds preparation{};              ///< wall clock of building the cost model
 
  private:
+  /// Throws InputError for a plan that is not the network's or not valid; warns of another cluster.
+  void check_plan(const Plan& checked, const std::string& file);
   void read_layout_file();
   void check_layout_batch();
 };

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan.hpp"
 #include "strategies/layout.hpp"
 
 namespace parsim::experiment {
@@ -28,6 +29,9 @@ struct LayoutFile {
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;
   std::vector<std::string> notes;
+  std::string trainer;  ///< as plan --launch names it
+  /// In place of a layout: a plan of parsim's, by 'compare --plan'.
+  std::optional<Plan> plan;
   /// Of a micro-batch, if a stage names samples.
   std::optional<std::int64_t> samples;
   std::string samples_at;  ///< where it does, for messages

@@ -54,11 +54,11 @@ constexpr Option table[] = {
     {"--plan", "FILE", question, plans,
      "simulate this plan instead of asking a strategy: of parsim, or what starts Megatron-LM "
      "(arguments in a script or YAML), FlagScale or accelerate (YAML), DeepSpeed (JSON) or torchtitan (TOML); "
-     "'compare' adds a trainer's as a row",
+     "'compare' adds it as a row and says what the best plan gains over it",
      "plan", file_member<&Request::plan_or_trainer_file>},
     {"--layout", "FILE", question, plans,
      "simulate the stages, devices and samples of this TOML or JSON file instead of asking a strategy; "
-     "'compare' adds it as a row",
+     "'compare' adds it as a row, as it does with --plan",
      "layout", file_member<&Request::layout_file>},
     {"--batch", "N", question, cases, "samples per step over all devices (default: 32 per GPU)",
      "batch", recorded(member<&Request::batch>, batch_chosen),

@@ -45,19 +45,24 @@ auto packed_parts(PackedAs<LinkUse> auto& value) {
   return std::tie(link, from, to, utilisation);
 }
 
+auto packed_parts(PackedAs<Choice> auto& value) {
+  auto& [name, choice] = value;
+  return std::tie(name, choice);
+}
+
 auto packed_parts(PackedAs<RunResult> auto& value) {
   auto& [strategy, error, step_time, samples_per_second, flops, upkeep, moved, messages, operations,
          simulated_operations, engine, devices, device_rows, bottleneck, search_time,
          simulation_time, cost_shares, cost_summary, cost_accuracy, communication, bounds, parts,
          interval, probability_fastest, lower_bound, checks, notes, micro_batches, degrees, stages,
-         trainers, plan_id, same_plan_as, goodput, jittered, measured, measured_note,
+         choices, trainers, plan_id, same_plan_as, goodput, jittered, measured, measured_note,
          measured_bytes] = value;
   return std::tie(strategy, error, step_time, samples_per_second, flops, upkeep, moved, messages,
                   operations, simulated_operations, engine, devices, device_rows, bottleneck,
                   search_time, simulation_time, cost_shares, cost_summary, cost_accuracy,
                   communication, bounds, parts, interval, probability_fastest, lower_bound, checks,
-                  notes, micro_batches, degrees, stages, trainers, plan_id, same_plan_as, goodput,
-                  jittered, measured, measured_note, measured_bytes);
+                  notes, micro_batches, degrees, stages, choices, trainers, plan_id, same_plan_as,
+                  goodput, jittered, measured, measured_note, measured_bytes);
 }
 
 }  // namespace parsim::experiment

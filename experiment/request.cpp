@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/json.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/communication.hpp"
@@ -33,7 +34,7 @@ bool is_jitter_seed(const Request& request, const Option& option) {
   return option.flag == "--seed" && request.jitter > 0;
 }
 
-/// A trainer's file is a layout, also with --plan.
+/// A trainer's file is a layout, also with --plan; and so is, for 'compare', a plan of parsim's.
 void find_trainer_file(Request& request) {
   request.layout_file = trainer_file_in(request.layout_file);
   const std::string& given = request.plan_or_trainer_file;
@@ -50,7 +51,7 @@ void find_trainer_file(Request& request) {
   }
   if (!is_trainer_file(text, path)) {
     const std::size_t begin = text.find_first_not_of(" \t\r\n");
-    if (begin == std::string::npos || (text[begin] != '{' && !needs_trainer)) {
+    if (begin == std::string::npos || (text[begin] != '{' && request.verb != "plan")) {
       throw InputError("--plan",
                        begin == std::string::npos
                            ? fmt::format("'{}' is empty", given)
@@ -60,13 +61,19 @@ void find_trainer_file(Request& request) {
                        "accepted: what 'parsim plan -o' writes, or what starts Megatron-LM, "
                        "FlagScale, DeepSpeed, torchtitan or accelerate");
     }
-    request.plan_file = given;
-    if (!needs_trainer) return;
-    throw InputError(
-        "--plan",
-        fmt::format("'{}' is no file of a trainer, which '{}' needs", given, request.verb),
-        "accepted: what starts Megatron-LM, FlagScale, DeepSpeed, torchtitan or accelerate, or a "
-        "--layout; plans of parsim by 'simulate' and 'explain'");
+    if (request.verb != "plan" && request.verb != "compare") {
+      request.plan_file = given;
+      return;
+    }
+    if (request.verb == "plan") {
+      throw InputError(
+          "--plan", fmt::format("'{}' is no file of a trainer, which 'plan' needs", given),
+          "accepted: what starts Megatron-LM, FlagScale, DeepSpeed, torchtitan or accelerate, or a "
+          "--layout; plans of parsim by 'simulate', 'compare' and 'explain'");
+    }
+    const Plan plan = plan_from_json(text, given);  // stands in for absent names, as elsewhere
+    if (request.network.empty()) request.network = plan.network;
+    if (request.cluster.empty()) request.cluster = plan.cluster;
   }
   if (request.given.contains("--layout")) {
     throw InputError("--plan", "given together with --layout", "accepted: one of the two");

@@ -204,6 +204,9 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   input.poll = experiment.request.poll;
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
+  if (laid_out && experiment.layout->plan) {
+    return {*experiment.layout->plan, experiment.preparation, {}};
+  }
   if (laid_out) take_decisions(*experiment.layout, input);
   Plan plan = strategies::with_memory_options(
       input, laid_out            ? strategies::plan_layout(input, experiment.layout->layout)
@@ -333,6 +336,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.micro_batches = plan.schedule.micro_batches;
   result.stages = strategies::stages_of(experiment.network, plan);
   result.degrees = strategies::degrees_of(experiment.network, plan, result.stages);
+  result.choices = choices_of(experiment.cluster, plan, result.degrees, result.stages);
   if (result.degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
     result.notes.emplace_back(zero_bubble_trainers);
   }

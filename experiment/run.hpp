@@ -11,6 +11,7 @@
 #include "core/profile.hpp"
 #include "core/timeline.hpp"
 #include "experiment/checks.hpp"
+#include "experiment/choices.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/step_interval.hpp"
 #include "experiment/upkeep.hpp"
@@ -74,6 +75,7 @@ struct RunResult {
   std::int64_t micro_batches = 1;
   strategies::Degrees degrees;
   std::vector<strategies::StageSummary> stages;
+  std::vector<Choice> choices;  ///< that degrees leave out; none that does nothing here
   /// Whose launch files carry the plan; nothing where it was not asked.
   std::optional<std::vector<std::string>> trainers;
   std::string plan_id;                ///< equal for equal plans

@@ -395,25 +395,39 @@ std::string trainer_file_in(const std::string& path) {
                    fmt::format("accepted: one with {}", fmt::join(trainer_files, ", ")));
 }
 
+namespace {
+
+LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
+  file.trainer = trainer;
+  return file;
+}
+
+}  // namespace
+
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
                              const Cluster& cluster, std::optional<std::int64_t> asked_batch) {
   if (is_deepspeed(text)) {  // replicas of any network
-    return of_deepspeed(read_tables(text, file), network, cluster, asked_batch);
+    return of_trainer("deepspeed",
+                      of_deepspeed(read_tables(text, file), network, cluster, asked_batch));
   }
   if (!file.ends_with(".toml") && is_accelerate(text)) {
-    return of_accelerate(read_words(text, file), network, cluster, asked_batch);
+    return of_trainer("accelerate",
+                      of_accelerate(read_words(text, file), network, cluster, asked_batch));
   }
   if (strategies::first_layers_of_blocks(network).empty()) {
     throw InputError(file,
                      fmt::format("for network '{}', which has no transformer blocks", network.name),
                      "accepted: a transformer, or a file of DeepSpeed or accelerate");
   }
-  if (is_torchtitan(text, file)) return of_torchtitan(read_tables(text, file), network, cluster);
-  const TrainerWords words = is_experiment_of_hydra(text, file)
-                                 ? read_experiment_of_hydra(text, file)
-                                 : read_words(text, file);
-  LayoutFile read = words.has("hetero-process-meshes") ? of_flagscale(words, network, cluster)
-                                                       : of_megatron(words, network, cluster);
+  if (is_torchtitan(text, file)) {
+    return of_trainer("torchtitan", of_torchtitan(read_tables(text, file), network, cluster));
+  }
+  const bool hydra = is_experiment_of_hydra(text, file);
+  const TrainerWords words = hydra ? read_experiment_of_hydra(text, file) : read_words(text, file);
+  const bool meshes = words.has("hetero-process-meshes");
+  LayoutFile read = of_trainer(
+      hydra || meshes ? "flagscale" : "megatron",
+      meshes ? of_flagscale(words, network, cluster) : of_megatron(words, network, cluster));
   words.check_spelling();
   return read;
 }

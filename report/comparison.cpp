@@ -4,6 +4,7 @@
 
 #include "experiment/what_would_fit.hpp"
 #include "report/context.hpp"
+#include "report/gained.hpp"
 #include "report/result_table.hpp"
 #include "report/runs.hpp"
 #include "report/scaling.hpp"
@@ -126,6 +127,10 @@ Document report_comparison(const experiment::Experiment& experiment,
   Table table = result_table(results, experiment.request.wide, experiment.request.objective);
   const std::string advice = advice_for(experiment, results);
   document.answer = answer_lines(results, table, advice, experiment.request.objective);
+  const std::optional<GainedRow> gained = gained_row(experiment, results);
+  if (gained) {
+    for (const std::string& line : gained->lines) document.answer.push_back("      " + line);
+  }
   if (!missing.strategies.empty()) {
     document.answer.push_back(
         fmt::format("{} after {} of {} strategies; missing: {}", missing.reason, results.size(),

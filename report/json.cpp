@@ -5,6 +5,7 @@
 
 #include "experiment/attention.hpp"
 #include "experiment/communication.hpp"
+#include "report/gained.hpp"
 #include "report/result_rows.hpp"
 #include "report/runs.hpp"
 #include "sim/sim.hpp"
@@ -113,6 +114,7 @@ struct ComparisonRows {
   std::vector<ComparedRow> results{};
   std::optional<std::string> best{};
   std::string advice{};
+  std::optional<GainedRow> gained{};
   std::vector<ScalingRow> scaling{};
   std::optional<HardwareRow> hardware{};
   std::optional<MissingRows> missing{};
@@ -121,6 +123,7 @@ void fields(auto& visit, json::Of<ComparisonRows> auto& rows) {
   visit("results", rows.results);
   visit("best", rows.best, "the fastest that fits, other than strategy best");
   visit.optional("advice", rows.advice, advice_meaning);
+  visit.optional("gained", rows.gained, "over the run of --plan or --layout");
   visit.optional("scaling", rows.scaling);
   visit.optional("hardware", rows.hardware);
   visit.optional("missing", rows.missing,
@@ -218,6 +221,7 @@ std::string comparison_json(const experiment::Experiment& experiment,
   ComparisonRows rows;
   if (!best.empty()) rows.best = best;
   rows.advice = advice;
+  rows.gained = gained_row(experiment, results);
   if (scaling != nullptr) {
     for (const experiment::ScalingPoint& point : scaling->points) rows.scaling.push_back({point});
   }

@@ -95,6 +95,7 @@ OUTPUTS = [
     ('plan', 0, ['plan', *SMALL, '--strategy', 'data', '--zero', '2', '--zero-group', '2', '--dag',
                  'data.json', '-o', 'groups.json', '--json']),
     ('plan', 0, ['plan', *SMALL, '--strategy', 'pipeline', '-o', 'pipeline.json', '--json']),
+    ('compare', 0, ['compare', *SMALL, '--plan', 'plan.json', '--strategy', 'best', '--json']),
     ('simulate', 0, ['simulate', *SMALL, '--plan', 'plan.json', '--jitter', '5%', '--straggler',
                      'gpu0=2', '--json']),
     *[(verb, 0, [verb, *SMALL, '--strategy', 'data', '--mtbf', '50000h', '--checkpoint-write', '1GB/s',
