@@ -208,15 +208,15 @@ report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Expe
   try {
     return files(plan);
   } catch (const InputError& refusal) {
-    const auto carries = [&](const Plan& other) {
+    const auto accepted = [&](const Plan& other) -> std::optional<std::string> {
       try {
         (void)files(other);
-        return true;
-      } catch (const InputError&) {
-        return false;
+        return std::nullopt;
+      } catch (const InputError& again) {
+        return again.accepted;
       }
     };
-    const auto nearest = experiment::nearest_plan(experiment, plan, carries);
+    const auto nearest = experiment::nearest_plan(experiment, plan, accepted);
     if (!nearest) throw;
     throw InputError(
         refusal.where, refusal.found,

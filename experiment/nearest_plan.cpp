@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -17,6 +20,7 @@ namespace {
 struct PlainPlan {
   std::string strategy;                 ///< "layout": that of the request
   std::int32_t tp = 0, pp = 0, dp = 0;  ///< 0: the strategy's choice
+  std::size_t changes = 3;              ///< as many are tried at once
 };
 constexpr std::string_view of_request = "layout";
 
@@ -37,14 +41,97 @@ std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& ref
   const auto all = static_cast<std::int32_t>(gpus);
   for (std::int32_t tp = 1; tp <= all; tp *= 2) {
     for (std::int32_t pp = 1; tp * pp <= all; pp *= 2) {
-      if (all % (tp * pp) == 0) plans.push_back({"tensor", tp, pp, all / (tp * pp)});
+      if (all % (tp * pp) == 0) plans.push_back({"tensor", tp, pp, all / (tp * pp), 1});
     }
   }
   return plans;
 }
 
-std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain) {
-  strategies::StrategyInput input = experiment.strategy_input();
+/// An option that another plan is made with, as a user writes it.
+struct OptionChange {
+  std::string words;  ///< "without --zero-group", "--zero 2"
+  std::function<void(strategies::StrategyInput&)> apply;
+};
+
+/// "--zero"
+std::string_view flag_of(const OptionChange& change) {
+  const std::string_view words = change.words;
+  const std::string_view flag = words.substr(words.find("--"));
+  return flag.substr(0, flag.find(' '));
+}
+
+/// "--zero 2 or 3, with --dp 2": the words behind an option up to the next one.
+std::string_view behind(std::string_view text, std::string_view option) {
+  const std::string flag = std::string(option) + " ";
+  const std::size_t at = text.find(flag);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + flag.size());
+  return rest.substr(0, rest.find("--"));
+}
+
+/// What a refusal says that would be accepted, as changes of options. Those that make another
+/// training of it (number format of kernels, optimizer, batch) are the user's alone.
+std::vector<OptionChange> changes_for(std::string_view accepted,
+                                      const strategies::StrategyInput& input) {
+  using strategies::StrategyInput;
+  std::vector<OptionChange> changes;
+  const auto says = [&](std::string_view words) {
+    return accepted.find(words) != std::string_view::npos;
+  };
+  const auto add = [&](bool when, std::string words, std::function<void(StrategyInput&)> apply) {
+    if (when) changes.push_back({std::move(words), std::move(apply)});
+  };
+  add(says("--zero-group") && !input.zero_group.all(), "without --zero-group",
+      [](StrategyInput& in) { in.zero_group = {}; });
+  add(says("no --sequence-parallel") && input.sequence_parallel, "without --sequence-parallel",
+      [](StrategyInput& in) { in.sequence_parallel = in.tensor_overlap = false; });
+  add(says("--sequence-parallel") && !says("no --sequence-parallel") && !input.sequence_parallel,
+      "--sequence-parallel", [](StrategyInput& in) { in.sequence_parallel = true; });
+  add(says("no --tp-overlap") && input.tensor_overlap, "without --tp-overlap",
+      [](StrategyInput& in) { in.tensor_overlap = false; });
+  add(says("no --vp") && input.virtual_pipeline > 1, "without --vp",
+      [](StrategyInput& in) { in.virtual_pipeline = 1; });
+  add(says("--cp 1") && input.context_parallel.value_or(1) > 1, "without --cp",
+      [](StrategyInput& in) { in.context_parallel.reset(); });
+  add(says("--ep 1") && input.expert_parallel != 1, "--ep 1",
+      [](StrategyInput& in) { in.expert_parallel = in.expert_tensor_parallel = 1; });
+  add(says("--etp with") && input.tensor_parallel && input.expert_tensor_parallel, "without --etp",
+      [](StrategyInput& in) { in.expert_tensor_parallel = in.tensor_parallel; });
+  add(says("--sync ring"), "--sync ring", [](StrategyInput& in) { in.sync = Sync::Kind::ring; });
+  add(says("--granularity block"), "--granularity block",
+      [](StrategyInput& in) { in.granularity = strategies::Granularity::block; });
+  const auto one_f_one_b = strategies::PipelineSchedule::one_f_one_b;
+  add(says("--schedule 1f1b") && input.schedule != one_f_one_b, "--schedule 1f1b",
+      [=](StrategyInput& in) { in.schedule = one_f_one_b; });
+  for (const Precision sums : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const std::string name(to_text(sums));
+    add(behind(accepted, "--reduce-precision").starts_with(name) && input.reduce_precision != sums,
+        "--reduce-precision " + name, [=](StrategyInput& in) { in.reduce_precision = sums; });
+  }
+  for (std::int32_t stage = 0; stage <= 3; ++stage) {
+    const bool named = behind(accepted, "--zero").find(std::to_string(stage)) != std::string::npos;
+    add((named || says("one of --zero")) && input.zero_stage != stage,
+        stage == 0 ? "without --zero" : fmt::format("--zero {}", stage), [=](StrategyInput& in) {
+          in.zero_stage = stage;
+          if (stage == 0) in.zero_group = {};
+        });
+  }
+  for (const auto kind : {strategies::Recompute::none, strategies::Recompute::selective,
+                          strategies::Recompute::op, strategies::Recompute::full}) {
+    const bool named = says("one of --recompute") ||
+                       behind(accepted, "--recompute").find(to_text(kind)) != std::string::npos;
+    add(named && input.recompute != kind, fmt::format("--recompute {}", to_text(kind)),
+        [=](StrategyInput& in) {
+          in.recompute = kind;
+          in.recompute_every = 1;
+        });
+  }
+  return changes;
+}
+
+std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
+                         const std::vector<OptionChange>& changes,
+                         strategies::StrategyInput& input) {
   input.shares = strategies::ShareRule::equal;
   input.poll = experiment.request.poll;
   input.tensor_parallel.reset();
@@ -55,6 +142,7 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain) {
     input.pipeline_parallel = plain.pp;
     input.data_parallel = plain.dp;
   }
+  for (const OptionChange& change : changes) change.apply(input);
   const bool laid_out = plain.strategy == of_request;
   strategies::Layout layout;
   if (laid_out) {
@@ -87,19 +175,55 @@ std::string options_of_plan(const Request& request, const PlainPlan& plain) {
   return text;
 }
 
+/// The best plan so far, of plain plans and their changes.
+class Search {
+ public:
+  Search(const Experiment& experiment, const Refusal& refusal)
+      : experiment_(experiment), refusal_(refusal) {}
+
+  void attempt(const PlainPlan& plain, const std::vector<OptionChange>& changes) {
+    strategies::StrategyInput input = experiment_.strategy_input();
+    const std::optional<Plan> plan = made(experiment_, plain, changes, input);
+    if (!plan) return;
+    std::optional<std::string> accepted = refusal_(*plan);
+    if (!accepted && strategies::fits(input, *plan)) {
+      const Seconds step =
+          run_plan(experiment_, {*plan, {}, {}}, Operations::folded).result.step_time;
+      if (best_ && best_->step <= step) return;
+      std::string options = options_of_plan(experiment_.request, plain);
+      for (const OptionChange& change : changes) options += " " + change.words;
+      best_ = NearestPlan{std::move(options), step};
+      return;
+    }
+    if (changes.size() >= plain.changes || plain.strategy == of_request) return;
+    for (OptionChange& change : changes_for(accepted.value_or(more_memory), input)) {
+      if (std::any_of(changes.begin(), changes.end(), [&](const OptionChange& made_already) {
+            return flag_of(made_already) == flag_of(change);
+          })) {
+        continue;
+      }
+      std::vector<OptionChange> longer = changes;
+      longer.push_back(std::move(change));
+      attempt(plain, longer);
+    }
+  }
+  [[nodiscard]] const std::optional<NearestPlan>& best() const { return best_; }
+
+ private:
+  static constexpr const char* more_memory = "--zero 1, 2 or 3, --recompute full";
+
+  const Experiment& experiment_;
+  const Refusal& refusal_;
+  std::optional<NearestPlan> best_;
+};
+
 }  // namespace
 
 std::optional<NearestPlan> nearest_plan(const Experiment& experiment, const Plan& refused,
-                                        const std::function<bool(const Plan&)>& accepts) {
-  std::optional<NearestPlan> best;
-  for (const PlainPlan& plain : plain_plans(experiment, refused)) {
-    const std::optional<Plan> plan = made(experiment, plain);
-    if (!plan || !accepts(*plan)) continue;
-    const RunResult result = run_plan(experiment, {*plan, {}, {}}, Operations::folded).result;
-    if (!result.fits() || (best && best->step <= result.step_time)) continue;
-    best = NearestPlan{options_of_plan(experiment.request, plain), result.step_time};
-  }
-  return best;
+                                        const Refusal& refusal) {
+  Search search(experiment, refusal);
+  for (const PlainPlan& plain : plain_plans(experiment, refused)) search.attempt(plain, {});
+  return search.best();
 }
 
 }  // namespace parsim::experiment

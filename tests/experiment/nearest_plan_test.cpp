@@ -2,10 +2,14 @@
 #include "experiment/nearest_plan.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <optional>
 #include <string>
 
+#include "lowering/memory.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/price.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::experiment {
@@ -29,6 +33,14 @@ Request two_kinds(const std::string& layout) {
   return request;
 }
 
+/// Accepts one plan alone, and has nothing to say on others.
+Refusal only(const std::string& plan_id, const Network& network) {
+  return [&, plan_id](const Plan& any) {
+    return strategies::plan_id(network, any) == plan_id ? std::nullopt
+                                                        : std::optional<std::string>("another");
+  };
+}
+
 TEST_CASE("nearest plan: the layout that was refused, with equal shares, is tried") {
   const testing::TemporaryFolder folder;
   const std::string uneven = folder.write("uneven.toml", layout_of_pairs("samples = [5, 3]\n")),
@@ -38,9 +50,7 @@ TEST_CASE("nearest plan: the layout that was refused, with equal shares, is trie
              same = make_plan(equal, layout_strategy()).plan;
   const std::string wanted = strategies::plan_id(equal.network, same);
   CHECK(wanted != strategies::plan_id(refused.network, plan));
-  const auto nearest = nearest_plan(refused, plan, [&](const Plan& any) {
-    return strategies::plan_id(refused.network, any) == wanted;
-  });
+  const auto nearest = nearest_plan(refused, plan, only(wanted, refused.network));
   REQUIRE(nearest);
   CHECK(nearest->options == "--layout " + uneven + " without its samples and shares");
   CHECK(nearest->step == run_plan(equal, {same, {}, {}}).result.step_time);
@@ -57,11 +67,64 @@ TEST_CASE("nearest plan: degrees of the refused plan that are no powers of two a
   input.data_parallel = 3;
   const Plan plan = strategies::strategy("tensor", "test").plan(input);
   const std::string wanted = strategies::plan_id(experiment.network, plan);
-  const auto nearest = nearest_plan(experiment, plan, [&](const Plan& any) {
-    return strategies::plan_id(experiment.network, any) == wanted;
-  });
+  const auto nearest = nearest_plan(experiment, plan, only(wanted, experiment.network));
   REQUIRE(nearest);
   CHECK(nearest->options == "--strategy tensor --tp 1 --pp 2 --dp 3");
+}
+
+TEST_CASE("nearest plan: options that a refusal names are changed, several in a row") {
+  Request request = two_kinds("");
+  request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  request.batch = 32;
+  request.zero_stage = 1;
+  request.zero_group = {2};
+  const Experiment experiment(request);
+  strategies::StrategyInput input = experiment.strategy_input();
+  input.tensor_parallel = 2;
+  input.pipeline_parallel = 1;
+  input.data_parallel = 2;
+  const Plan plan = strategies::strategy("tensor", "test").plan(input);
+  // As DeepSpeed: no groups; then, of tp 2 alone, only with shared tokens; others never.
+  const auto refuse = [&](const Plan& any) -> std::optional<std::string> {
+    const strategies::Degrees degrees = strategies::degrees_of(experiment.network, any);
+    if (!any.layers.front().zero.group.all()) return "accepted: no --zero-group, or --launch x";
+    if (degrees.tp != 2) return "accepted: --tp 2";
+    if (!degrees.sequence_parallel.value_or(false)) return "accepted: --sequence-parallel";
+    return std::nullopt;
+  };
+  const auto nearest = nearest_plan(experiment, plan, refuse);
+  REQUIRE(nearest);
+  CHECK(nearest->options ==
+        "--strategy tensor --tp 2 --pp 1 --dp 2 without --zero-group --sequence-parallel");
+}
+
+TEST_CASE("nearest plan: of accepted plans that do not fit in memory, more of ZeRO is tried") {
+  Request request = two_kinds("");
+  request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  request.batch = 4;
+  const Experiment all(request);
+  strategies::StrategyInput input = all.strategy_input();
+  const Plan plan = strategies::strategy("data", "test").plan(input);
+  const auto peak = [&](std::int32_t stage) {
+    input.zero_stage = stage;
+    return lowering::memory_use(all.network, all.cluster,
+                                strategies::with_memory_options(input, plan))
+        .front()
+        .total();
+  };
+  request.headroom = {0, {}};
+  for (const std::string name : {"n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1"}) {
+    request.overrides.push_back(
+        fmt::format("devices.{}.memory={}B", name, (peak(0) + peak(1)).value / 2));
+  }
+  const Experiment little(request);
+  const auto of_data = [&](const Plan& any) -> std::optional<std::string> {
+    if (any.strategy == "data") return std::nullopt;
+    return "accepted: --strategy data";
+  };
+  const auto nearest = nearest_plan(little, plan, of_data);
+  REQUIRE(nearest);
+  CHECK(nearest->options.starts_with("--strategy data --zero "));
 }
 
 }  // namespace
