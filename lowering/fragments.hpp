@@ -1,6 +1,6 @@
-// Fragments of a step: what a layer, a tensor with its readers, and a bucket of gradients do under
-// given layer plans. Each is made once, by one function, and remembered; the walk puts them in
-// order. Private to lowering/.
+// Fragments of a step: what a layer, an edge from a layer to a reader, a tensor with all its
+// readers, and a bucket of gradients do under given layer plans. Each is made once, by one
+// function, and remembered; the walk puts them in order. Private to lowering/.
 #pragma once
 
 #include <cstdint>
@@ -118,6 +118,25 @@ struct FanOut {
   } joint;
 };
 
+/// A tensor and one of its readers, under the layer plans of both: what does not depend on other
+/// readers.
+struct EdgeFragment {
+  const LayerFragment* home = nullptr;  ///< of the producer
+  const LayerFragment* reader = nullptr;
+  Consumer consumer;     ///< the first one of those that are alike
+  bool aligned = false;  ///< each cell of the reader finds its need in the cell of the same index
+  bool gradient = false;
+  GradientReturn back;  ///< by itself
+  // Made when first asked for.
+  std::vector<FanOut::Return> returns;  ///< of `back`, as if they alone completed the gradients
+  /// Where its needs come from if they are not aligned and no reader before has brought anything.
+  struct Alone {
+    Sources sources;
+    std::vector<FanOut::Arrival> arrivals;
+  };
+  std::optional<Alone> alone;
+};
+
 [[nodiscard]] inline CollectiveKind kind_of(const LayerFragment::Sum& sum,
                                             const FanOut::PartsSum& how) {
   if (!sum.statistics.empty()) return CollectiveKind::all_gather;
@@ -220,7 +239,16 @@ class Fragments {
   [[nodiscard]] GatherRing gather_ring(const Movement& movement, const std::vector<Cell>& cells);
   void scatter_chunks(const LayerFragment& home, const LayerFragment::Sum& sum,
                       FanOut::PartsSum& how) const;
-  [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
+  /// Number of an edge's fragment, among those of all layers like the producer.
+  std::int32_t edge(LayerId producer, const Consumer& reader,
+                    const std::vector<std::int32_t>& numbers);
+  [[nodiscard]] EdgeFragment make_edge(LayerId producer, const Consumer& reader,
+                                       const std::vector<std::int32_t>& numbers);
+  const EdgeFragment::Alone& alone(EdgeFragment& edge);
+  const std::vector<FanOut::Return>& returns(EdgeFragment& edge);
+  [[nodiscard]] FanOut::Arrival priced_arrival(const Movement& movement, const EdgeFragment& edge);
+  [[nodiscard]] FanOut make_fan_out(const LayerFragment& home,
+                                    const std::vector<EdgeFragment*>& edges);
   /// How the partial sums of a layer are summed, and what its cells hold of the output afterwards.
   [[nodiscard]] std::vector<FanOut::PartsSum> make_parts_sums(const LayerFragment& home,
                                                               std::span<const Need> needs,
@@ -229,10 +257,12 @@ class Fragments {
                   const JointReturn& joint_return, const LayerFragment& home,
                   const std::vector<std::int32_t>& additions);
   /// `senders`: by device, what its contributions wait for.
-  void make_returns(std::vector<FanOut::Store>& stores, std::vector<FanOut::Return>& returns,
-                    const GradientReturn& back, const LayerFragment& home,
-                    const std::map<DeviceId, std::vector<std::int32_t>>& senders,
-                    const std::vector<std::int32_t>& additions);
+  [[nodiscard]] std::vector<FanOut::Return> priced_returns(
+      const GradientReturn& back, const LayerFragment& home,
+      const std::map<DeviceId, std::vector<std::int32_t>>& senders);
+  /// What the returns complete, or which stores they fill where more is added, by cell `additions`.
+  void settle(std::vector<FanOut::Return>& returns, std::vector<FanOut::Store>& stores,
+              const LayerFragment& home, const std::vector<std::int32_t>& additions) const;
   [[nodiscard]] std::optional<std::vector<SumFragment>> make_sums(
       const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
       const AlikeUnits* units);
@@ -241,8 +271,8 @@ class Fragments {
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
   /// Seconds of work on a device that touches `factor` times the elements of a region.
   [[nodiscard]] double local(DeviceId device, const Region& region, std::int64_t factor) const;
-  [[nodiscard]] std::vector<Need> needs(const Consumer& reader,
-                                        const LayerFragment& fragment) const;
+  /// By the reader's cells.
+  [[nodiscard]] std::vector<Need> needs(const EdgeFragment& edge) const;
 
   const Network& network_;
   const Cluster& cluster_;
@@ -255,7 +285,10 @@ class Fragments {
   // By layer, for the first of those that are alike.
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only
-  std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;       ///< looked up only
+  // By producer, for the first of those that are alike; by its number and those of its edges.
+  std::vector<std::deque<EdgeFragment>> edges_;
+  std::vector<std::unordered_map<Key, std::int32_t, Hash>> edge_numbers_;  ///< looked up only
+  std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;            ///< looked up only
   /// Looked up only; nothing where units do not sum alike.
   std::unordered_map<Key, std::optional<std::vector<SumFragment>>, Hash> sums_;
 };
