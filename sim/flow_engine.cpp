@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -54,6 +55,13 @@ const Loaded& loaded() {
 
 const SimgridLibrary& simgrid_library() {
   if (loaded().library == nullptr) {
+    // Else the library is there, and the machine has no descriptors or no memory for it.
+    for (const int error : {EMFILE, ENFILE, ENOMEM, EACCES, EPERM}) {
+      const std::string reason = std::generic_category().message(error);
+      if (loaded().failure.find(reason) != std::string::npos) {
+        throw RefusedByMachine("SimGrid cannot be loaded: " + reason);
+      }
+    }
     throw InputError("--engine", "SimGrid cannot be loaded: " + loaded().failure,
                      "accepted: fast, or on Debian: apt-get install libsimgrid-dev");
   }

@@ -432,6 +432,17 @@ TEST_CASE("program: a simulation that cannot finish is exit code 4") {
   CHECK(finished.out.empty());
 }
 
+TEST_CASE("program: SimGrid that lacks a descriptor is not said to be missing") {
+  // Two files may be open: the library's copy in memory, and none for the loader that reads it.
+  Words words{"-c", "exec 3>&- && ulimit -n 4 && exec \"$0\" \"$@\"", PARSIM_PROGRAM};
+  words = with(with(words, simulate_lenet), {"--engine", "simgrid"});
+  const Finished finished =
+      testing::run_program("/bin/bash", words, {}, {"ASAN_OPTIONS=detect_leaks=0"});
+  CHECK(finished.exit_code == 4);
+  CHECK(finished.err ==
+        "parsim: simulation did not finish: SimGrid cannot be loaded: Too many open files\n");
+}
+
 TEST_CASE("program: csv has one line for each strategy") {
   const Finished finished = parsim_with(with(compare_lenet, {"--format", "csv"}));
   const std::string header = finished.out.substr(0, finished.out.find('\n'));
