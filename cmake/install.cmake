@@ -43,6 +43,27 @@ include(\"\${CMAKE_CURRENT_LIST_DIR}/parsimTargets.cmake\")
                 "${CMAKE_BINARY_DIR}/parsimConfigVersion.cmake" DESTINATION "${package}")
 endfunction()
 
+# Who builds a package answers for it: as Debian's tools find out who that is, by $DEBFULLNAME and
+# $DEBEMAIL, or as git knows it; else the authors of CITATION.cff, without an address.
+function(parsim_maintainer result)
+  set(name "$ENV{DEBFULLNAME}")
+  set(address "$ENV{DEBEMAIL}")
+  if(name STREQUAL "" OR address STREQUAL "")
+    foreach(key name email)
+      execute_process(COMMAND git config "user.${key}" WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
+                      OUTPUT_VARIABLE ${key} OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endforeach()
+    set(address "${email}")
+  endif()
+  if(name STREQUAL "" OR address STREQUAL "")
+    file(STRINGS "${CMAKE_SOURCE_DIR}/CITATION.cff" name REGEX "^  - name: ")
+    string(REGEX REPLACE "^  - name: \"(.*)\"$" "\\1" name "${name}")
+    set(${result} "${name}" PARENT_SCOPE)
+  else()
+    set(${result} "${name} <${address}>" PARENT_SCOPE)
+  endif()
+endfunction()
+
 function(parsim_install)
   if(PARSIM_LIBRARY)
     parsim_shared_library()
@@ -62,7 +83,9 @@ function(parsim_install)
   install(FILES README.md LICENSE CHANGELOG.md CITATION.cff DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
   set(CPACK_GENERATOR DEB)
-  set(CPACK_PACKAGE_CONTACT "the parsim developers <parsim@localhost>")
+  parsim_maintainer(maintainer)
+  set(PARSIM_MAINTAINER "${maintainer}" CACHE STRING "Who maintains the .deb: NAME <ADDRESS>")
+  set(CPACK_PACKAGE_CONTACT "${PARSIM_MAINTAINER}")
   set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
       "how to train a neural network on a cluster of GPUs, and how long a step takes")
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
