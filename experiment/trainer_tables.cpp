@@ -100,9 +100,17 @@ std::vector<std::int64_t> blocks_of_torchtitan(const TrainerWords& words, std::i
   return own;
 }
 
-void read_schedule(const TrainerWords& words, LayoutFile& file) {
+void read_schedule(const TrainerWords& words, std::int64_t pipeline, LayoutFile& file) {
   constexpr std::string_view key = "parallelism.pipeline_parallel_schedule";
   const std::string name = words.text(key).value_or("1F1B");
+  if (pipeline == 1) {
+    if (name != "GPipe" && name != "1F1B" && name != "Interleaved1F1B") {
+      file.notes.push_back(
+          fmt::format("{}: {}, which nothing reads: without a pipeline there is no schedule",
+                      words.where(key), name));
+    }
+    return;
+  }
   if (name == "GPipe") {
     file.schedule = strategies::PipelineSchedule::gpipe;
   } else if (name == "1F1B" || name == "Interleaved1F1B") {
@@ -327,7 +335,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
     }
   }
   set_batch(words, words.has(batch_at) ? batch_at : local_at, batch, each * groups.data, file);
-  if (groups.pipeline > 1) read_schedule(words, file);
+  read_schedule(words, groups.pipeline, file);
   file.sequence_parallel = groups.tensor > 1;
   constexpr std::string_view async_at = "parallelism.enable_async_tensor_parallel";
   file.tensor_overlap = *file.sequence_parallel && words.is_on(async_at);

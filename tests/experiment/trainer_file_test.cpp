@@ -49,6 +49,20 @@ std::string groups_of(const LayoutFile& file) {
   return text;
 }
 
+TEST_CASE(
+    "trainer file: a schedule that torchtitan does not read is said, and of a pipeline refused") {
+  const auto pipelines = [](int degree, const std::string& schedule) {
+    return "[training]\nlocal_batch_size = 4\n[parallelism]\npipeline_parallel_degree = " +
+           std::to_string(degree) + "\npipeline_parallel_schedule = \"" + schedule + "\"\n";
+  };
+  CHECK(read(pipelines(1, "ZBVZeroBubble"), "t.toml").notes ==
+        std::vector<std::string>{"t.toml:5:parallelism.pipeline_parallel_schedule: ZBVZeroBubble, "
+                                 "which nothing reads: without a pipeline there is no schedule"});
+  CHECK(read(pipelines(1, "Interleaved1F1B"), "t.toml").notes.empty());
+  CHECK(refusal(pipelines(2, "ZBVZeroBubble"), "t.toml").find("GPipe, 1F1B or Interleaved1F1B") !=
+        std::string::npos);
+}
+
 TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by hand") {
   const std::string script =
       "#!/bin/bash\n# --tensor-model-parallel-size 8\nARGS=(\n  --tensor-model-parallel-size 2\n"
