@@ -341,9 +341,7 @@ void Experiment::read_layout_file() {
   decide("--reduce-precision", layout->reduce_precision, request.reduce_precision);
   decide("--optimizer", layout->optimizer, request.optimizer);
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
-  if (of_trainer && !request.given.contains("--optimizer")) {  // the script's, most likely this one
-    decide("--optimizer", std::optional(Optimizer::adam), request.optimizer);
-  }
+  if (of_trainer) assume_what_scripts_decide();
   const std::string& file = request.layout_file;
   check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
                   file + ":recompute");
@@ -356,6 +354,22 @@ void Experiment::read_layout_file() {
     throw InputError(layout->zero_group ? file + ":zero_group" : "--zero-group",
                      "unused without ZeRO", "accepted: together with zero = 1 to 3, or --zero");
   }
+}
+
+/// A script's optimizer is most likely Adam. Says what is assumed, where no option decides.
+void Experiment::assume_what_scripts_decide() {
+  std::vector<std::string> assumed;
+  if (!request.given.contains("--optimizer")) {
+    request.optimizer = Optimizer::adam;
+    request.given.insert("--optimizer");  // no default of a language model
+    assumed.emplace_back("Adam (--optimizer)");
+  }
+  if (!layout->recompute && !request.given.contains("--recompute")) {
+    assumed.emplace_back("no activation recomputation (--recompute full, if the model does)");
+  }
+  if (assumed.empty()) return;
+  request.notes.push_back(fmt::format("{} leaves to the script, and here is assumed: {}",
+                                      request.layout_file, join(assumed, "; ")));
 }
 
 void Experiment::check_layout_batch() {

@@ -55,6 +55,7 @@ class Experiment {
   /// Throws InputError for a plan that is not the network's or not valid; warns of another cluster.
   void check_plan(const Plan& checked, const std::string& file);
   void read_layout_file();
+  void assume_what_scripts_decide();
   void check_layout_batch();
 };
 
