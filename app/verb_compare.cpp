@@ -139,7 +139,10 @@ Outcome run_compare(const experiment::Arguments& arguments) {
       warn(candidate, progress);
       experiment::Run run = experiment::run_plan(experiment, candidate.planned);
       row.result = result_of(candidate, run);
-      if (report) row.section = report->section(experiment, run, candidate.planned.plan);
+      if (report) {
+        row.section = report->section(experiment, run, candidate.planned.plan);
+        row.section->result.strategy = row.result.strategy;  // a plan's own may be another
+      }
       if (request.hardware) row.dag = std::move(run.dag);
     }
     progress.known(report::known_line(row.result));

@@ -29,6 +29,7 @@
 #include "report/runs.hpp"
 #include "report/trace.hpp"
 #include "sim/smpi.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim::app {
 
@@ -225,6 +226,26 @@ report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Expe
   }
 }
 
+report::LaunchResult launched(report::Trainer trainer, const std::string& folder,
+                              const experiment::Experiment& experiment, const Plan& plan) {
+  const auto run = [&](const Plan& any) {
+    return experiment::run_plan(experiment, {any, {}, {}}, experiment::Operations::folded).result;
+  };
+  const experiment::RunResult own = run(plan);
+  report::LaunchResult result{
+      trainer, folder, launch_or_nearest(trainer, experiment, plan, own.step_time), own.step_time};
+  if (!own.fits()) result.lacks = experiment::memory_verdict(own);
+  if (const Plan carried = strategies::with_usual_buckets(experiment.strategy_input(), plan);
+      carried.buckets != plan.buckets) {
+    result.step = run(carried).step_time;
+    if (result.step != own.step_time) result.planned = own.step_time;
+  }
+  for (report::LaunchFile& file : result.launch.files) {
+    if (file.name == "README.md") file.text += report::prediction_text(result);
+  }
+  return result;
+}
+
 /// With the plan in the same folder.
 void add_launch(const report::LaunchResult& result, const std::string& plan_path,
                 const std::string& plan, NewFolders& folders, std::vector<FileContent>& files) {
@@ -308,11 +329,7 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                                    files.chakra, folders, written);
   }
   if (trainer) {
-    const experiment::RunResult result =
-        experiment::run_plan(experiment, planned, experiment::Operations::folded).result;
-    files.launch = {*trainer, *arguments.text("-o"),
-                    launch_or_nearest(*trainer, experiment, planned.plan, result.step_time),
-                    result.step_time, result.fits() ? "" : experiment::memory_verdict(result)};
+    files.launch = launched(*trainer, *arguments.text("-o"), experiment, planned.plan);
   }
   std::string plan_text = to_json(planned.plan);
   if (trainer) add_launch(*files.launch, files.plan, plan_text, folders, written);

@@ -10,6 +10,26 @@
 
 namespace parsim::report {
 
+namespace {
+
+std::string predicted_step(const LaunchResult& launch) {
+  if (!launch.planned) return to_text(launch.step);
+  return fmt::format("{} ({} with the gradient buckets of the plan)", to_text(launch.step),
+                     to_text(*launch.planned));
+}
+
+}  // namespace
+
+std::string prediction_text(const LaunchResult& launch) {
+  std::string text =
+      fmt::format("\nPredicted by parsim, not measured: {} a step.\n", predicted_step(launch));
+  if (!launch.lacks.empty())
+    text += fmt::format("Predicted to run out of memory: it {}.\n", launch.lacks);
+  if (!launch.launch.not_carried.empty()) text += "These files do not carry:\n\n";
+  for (const std::string& line : launch.launch.not_carried) text += "- " + line + "\n";
+  return text;
+}
+
 std::string devices_text(const LayerPlan& layer, const Cluster& cluster) {
   std::set<DeviceId> seen;
   std::vector<std::string> names;  // in the order of the parts
@@ -47,10 +67,9 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
   if (!files.chakra.empty()) document.notes.push_back(files.chakra_text);
   if (files.launch) {
     const LaunchResult& launch = *files.launch;
-    document.notes.push_back(
-        fmt::format("to start {}: see {}/README.md; "
-                    "predicted step {}",
-                    name_of(launch.trainer), launch.folder, to_text(launch.step)));
+    document.notes.push_back(fmt::format("to start {}: see {}/README.md; predicted step {}",
+                                         name_of(launch.trainer), launch.folder,
+                                         predicted_step(launch)));
     if (!launch.lacks.empty()) {
       document.notes.push_back(
           fmt::format("this plan {}: --recompute, --zero and more --micro-batches take less, and "

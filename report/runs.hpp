@@ -71,9 +71,13 @@ struct LaunchResult {
   Trainer trainer = Trainer::megatron;
   std::string folder;
   Launch launch;
-  Seconds step{};
-  std::string lacks;  ///< "needs 2.10 GiB more (gpu3)" of a plan that does not fit
+  Seconds step{};                    ///< of what the files carry
+  std::optional<Seconds> planned{};  ///< the plan's own, if it is another
+  std::string lacks{};               ///< "needs 2.10 GiB more (gpu3)" of a plan that does not fit
 };
+/// What the README of the folder says below the command: the predicted step, and what the files
+/// leave out.
+[[nodiscard]] std::string prediction_text(const LaunchResult& launch);
 /// What a plan was written to; "" if not.
 struct PlanFiles {
   std::string plan, dag;

@@ -16,6 +16,7 @@
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {
 
@@ -169,6 +170,12 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
 }
 
 }  // namespace
+
+Plan with_usual_buckets(StrategyInput input, Plan plan) {
+  input.bucket = StrategyOptions{}.bucket;
+  plan.buckets = gradient_buckets(input);
+  return plan;
+}
 
 std::vector<std::string> memory_option_notes(const Network& network, const Cluster& cluster,
                                              const Plan& plan) {

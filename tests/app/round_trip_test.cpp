@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/approx.hpp"
 #include "tests/support/dot.hpp"
 #include "tests/support/program.hpp"
 
@@ -54,6 +55,81 @@ TEST_CASE("round trip: what a foreign file leaves open is said, and not twice") 
   const std::size_t at = run.err.find(guess);
   CHECK(at != std::string::npos);
   CHECK(run.err.find(guess, at + 1) == std::string::npos);
+}
+
+const std::vector<std::string> small_gpt = {
+    "--network", "gpt:layers=4,hidden=256,heads=4,seq_length=128,vocab_size=1024",
+    "--cluster", "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=3GB/s",
+    "--engine",  "fast"};
+
+testing::Finished of_small_gpt(std::vector<std::string> words, const std::string& folder) {
+  words.insert(words.end(), small_gpt.begin(), small_gpt.end());
+  return testing::run_program(PARSIM_PROGRAM, words, folder);
+}
+
+TEST_CASE("round trip: the step that launch files are predicted to take is that of reading them") {
+  // Buckets of 100 KiB, which no file carries: the prediction is that of the usual ones.
+  const testing::TemporaryFolder folder;
+  const testing::Finished plan =
+      of_small_gpt({"plan", "--strategy", "data", "--bucket", "100KiB", "--batch", "16",
+                    "--precision", "bf16", "--optimizer", "adam", "--recompute", "full", "--launch",
+                    "deepspeed", "-o", "out", "--json"},
+                   folder.folder());
+  REQUIRE(plan.exit_code == 0);
+  const double carried = nlohmann::json::parse(plan.out)["launch"]["carried_step_time_s"];
+  const auto step = [&](const std::vector<std::string>& words) -> double {
+    const testing::Finished run = of_small_gpt(words, folder.folder());
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    return nlohmann::json::parse(run.out)["step_time_s"];
+  };
+  CHECK(step({"simulate", "--plan", "out", "--recompute", "full", "--optimizer", "adam",
+              "--json"}) == testing::approx(carried).epsilon(1e-9));
+  CHECK(step({"simulate", "--plan", "out/plan.json", "--json"}) > 1.01 * carried);
+  const std::string readme = testing::read_text(folder.path("out/README.md"));
+  CHECK(readme.find("\nPredicted by parsim, not measured: ") != std::string::npos);
+  CHECK(readme.find(" with the gradient buckets of the plan) a step.\n") != std::string::npos);
+  CHECK(readme.find("\n- recomputation (full): switch it on in the model") != std::string::npos);
+  // What the file leaves open is not assumed silently.
+  const testing::Finished bare = of_small_gpt({"simulate", "--plan", "out"}, folder.folder());
+  CHECK(bare.out.find("out/ds_config.json leaves to the script, and here is assumed: Adam "
+                      "(--optimizer); no activation recomputation (--recompute full, if the model "
+                      "does)") != std::string::npos);
+}
+
+TEST_CASE("round trip: compare says what is gained over a plan of its own file") {
+  const testing::TemporaryFolder folder;
+  REQUIRE(of_small_gpt({"plan", "--strategy", "data", "--batch", "16", "--recompute", "full", "-o",
+                        "plan.json"},
+                       folder.folder())
+              .exit_code == 0);
+  // The plan names network and cluster, and decides the batch.
+  const auto compare = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"compare", "--plan",     "plan.json", "--engine",
+                                      "fast",    "--strategy", "data",      "--no-timings"};
+    words.insert(words.end(), more.begin(), more.end());
+    return testing::run_program(PARSIM_PROGRAM, words, folder.folder());
+  };
+  const testing::Finished finished = compare({"--json"});
+  CAPTURE(finished.err);
+  REQUIRE(finished.exit_code == 0);
+  const nlohmann::json answer = nlohmann::json::parse(finished.out);
+  const nlohmann::json& gained = answer["gained"];
+  CHECK(gained["against"] == "layout");
+  CHECK(gained["best"] == "data");
+  CHECK(gained["changes"] == nlohmann::json{"recomputation none instead of full"});
+  CHECK(gained["trainer"] == nullptr);
+  const double best = answer["results"][0]["step_time_s"],
+               mine = answer["results"][1]["step_time_s"];
+  CHECK(gained["seconds"].get<double>() == testing::approx(mine - best));
+  CHECK(gained["ratio"].get<double>() == testing::approx(mine / best));
+  CHECK(compare({}).out.find("against your run (tp 1 x pp 1 x dp 4, recompute full): ") !=
+        std::string::npos);
+  CHECK(compare({"--report", "page.html"}).exit_code == 0);
+  CHECK(testing::read_text(folder.path("page.html")).find("recomputation none instead of full") !=
+        std::string::npos);
+  CHECK(compare({"--batch", "8"}).err ==
+        "parsim: --batch: plan.json also sets it; accepted: one of the two\n");
 }
 
 }  // namespace
