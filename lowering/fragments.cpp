@@ -84,9 +84,13 @@ Structure::Structure(const Network& network)
       reader_index(network.layers.size()),
       users(users_of_parameters(network)),
       like(alike(network, flow, readers)) {
+  std::size_t edges = 0;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     reader_index[l].resize(network.layers[l].inputs.size());
+    first_edge.push_back(edges);
+    edges += reader_index[l].size();
   }
+  first_edge.push_back(edges);
   for (const std::vector<Consumer>& list : readers) {
     for (std::size_t r = 0; r < list.size(); ++r) {
       reader_index[list[r].layer.index()][list[r].input] = static_cast<std::int32_t>(r);

@@ -177,7 +177,8 @@ struct Structure {
   GradientFlow flow;
   std::vector<std::vector<Consumer>> readers;           ///< by layer
   std::vector<std::vector<std::int32_t>> reader_index;  ///< [layer][input]: position in readers
-  std::vector<std::vector<LayerId>> users;              ///< by parameter
+  std::vector<std::size_t> first_edge;  ///< by layer, of its inputs; then the number of all edges
+  std::vector<std::vector<LayerId>> users;  ///< by parameter
   /// By layer: the first layer that does the same among neighbours that do the same, so that their
   /// fragments are equal: most layers of a transformer are like those of its second block.
   std::vector<LayerId> like;

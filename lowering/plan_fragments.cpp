@@ -48,6 +48,7 @@ void PlanFragments::use(const Plan& wanted) {
     numbers.assign(count, -1);
     layers.assign(count, nullptr);
     fans.assign(count, nullptr);
+    edges_.assign(structure.first_edge.back() + 1, nullptr);
     changed_.assign(count, false);
     stale_.assign(count, false);
     buckets_.clear();
@@ -133,13 +134,19 @@ void PlanFragments::find_rest() {
   ensure(find_rest_of_plan(), "all devices of a plan make up its sums");
 }
 
+void PlanFragments::find_fan_out(LayerId producer) {
+  const FanOut& fan = fragments_->fan_out(producer, numbers);
+  fans[producer.index()] = &fan;
+  const std::vector<Consumer>& readers = structure.readers[producer.index()];
+  for (std::size_t r = 0; r < readers.size(); ++r)
+    edges_[structure.first_edge[readers[r].layer.index()] + readers[r].input] = &fan.edges[r];
+}
+
 bool PlanFragments::find_rest_of_plan() {
   const std::int64_t samples = std::exchange(previous_samples_, -1);
   find_order();
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    if (stale_[l] && !structure.flow.source[l]) {
-      fans[l] = &fragments_->fan_out(LayerId{l}, numbers);
-    }
+    if (stale_[l] && !structure.flow.source[l]) find_fan_out(LayerId{l});
   }
   const bool other_units = std::exchange(previous_units_, units) != units;
   if (buckets_.empty() || other_units || plan->buckets != previous_.buckets) {

@@ -80,27 +80,31 @@ struct PlanFragments {
   std::vector<const FanOut*> fans;
   std::vector<const SumFragment*> sums;
 
+  /// By input; null for what a source produces.
+  [[nodiscard]] const FanOut::Edge* const* edges_of(LayerId reader) const {
+    return &edges_[structure.first_edge[reader.index()]];
+  }
   [[nodiscard]] const FanOut::Edge& edge(LayerId reader, std::size_t input) const {
-    const LayerId producer = network[reader].inputs[input];
-    return fans[producer.index()]
-        ->edges[static_cast<std::size_t>(structure.reader_index[reader.index()][input])];
+    return *edges_of(reader)[input];
   }
 
  private:
   void use(const Plan& of);
   void find_order();
   void find_rows();
+  void find_fan_out(LayerId producer);
   [[nodiscard]] bool find_rest_of_plan();
 
   FragmentStore& store_;
   UnitFinder* finder_;
   UnitFinder::Folded folded_;
   const Plan* wanted_ = nullptr;
-  std::int64_t forgotten_ = 0;          ///< by the store when the tables were filled
-  Fragments* fragments_ = nullptr;      ///< of this size of micro-batch
-  Plan previous_;                       ///< what the tables above belong to
-  std::int64_t previous_samples_ = -1;  ///< of its micro-batches
-  std::vector<bool> changed_, stale_;   ///< layers whose sums, whose readers are to be found again
+  std::int64_t forgotten_ = 0;              ///< by the store when the tables were filled
+  Fragments* fragments_ = nullptr;          ///< of this size of micro-batch
+  Plan previous_;                           ///< what the tables above belong to
+  std::int64_t previous_samples_ = -1;      ///< of its micro-batches
+  std::vector<const FanOut::Edge*> edges_;  ///< by input of each layer, see Structure::first_edge
+  std::vector<bool> changed_, stale_;  ///< layers whose sums, whose readers are to be found again
   std::vector<std::vector<ParameterId>> buckets_;
   const AlikeUnits* previous_units_ = nullptr;
   std::vector<const std::vector<SumFragment>*> sums_of_bucket_;

@@ -223,10 +223,16 @@ void shard_states(const Network& network, const Cluster& cluster, const ZeroGrou
 
 }  // namespace
 
-std::size_t SyncGroup::index_of(DeviceId device) const {
+std::size_t SyncGroup::find(DeviceId device) const {
   const auto at = std::lower_bound(devices.begin(), devices.end(), device);
-  ensure(at != devices.end() && *at == device, "only members have a share");
-  return static_cast<std::size_t>(at - devices.begin());
+  const bool member = at != devices.end() && *at == device;
+  return member ? static_cast<std::size_t>(at - devices.begin()) : devices.size();
+}
+
+std::size_t SyncGroup::index_of(DeviceId device) const {
+  const std::size_t index = find(device);
+  ensure(index < devices.size(), "only members have a share");
+  return index;
 }
 
 std::vector<DeviceId> SyncGroup::holders_of(std::size_t rank) const {

@@ -42,6 +42,8 @@ struct SyncGroup {
 
   /// The number of one of the devices.
   [[nodiscard]] std::size_t index_of(DeviceId device) const;
+  /// The same, or the number of devices if it is no member.
+  [[nodiscard]] std::size_t find(DeviceId device) const;
   /// Elements of a device's share, if something is split.
   [[nodiscard]] std::int64_t shard_of(DeviceId device) const {
     return shards[seats[index_of(device)].rank];

@@ -62,11 +62,13 @@ class Walk {
     std::vector<Op> scattered;       ///< by device, if states are sharded: within its ZeRO group
     std::vector<When> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
     std::vector<Op> gathered;        ///< by ZeRO group: the last all-gather of its weights
-    std::set<DeviceId> waited;       ///< devices whose kernels wait for `gathered`
+    // Of weights that are split, by device: whether its kernels wait for `gathered`; the last one
+    // that read the weights.
+    std::vector<bool> waited;
+    std::vector<Op> last_use;
     /// By device: the reduce-scatter that its gradients' buffer waits for.
     std::vector<Op> buffer_free;
     std::set<DeviceId> buffer_waited;  ///< devices whose kernels wait for `buffer_free`
-    std::map<DeviceId, Op> last_use;   ///< the last kernel that read the weights
     bool returned = false;
   };
 
@@ -198,6 +200,8 @@ class Walk {
   Sink& sink_;
   std::vector<When> table_;
   std::size_t row_size_ = 0;
+  bool regathers_ = false;        ///< some operands are dropped after forward and gathered again
+  bool repeats_sums_ = false;     ///< some partial sums are recomputed
   std::vector<Offsets> offsets_;  ///< by layer, in a row
   // By at(): what completes a cell's gradient, empty before the first contribution; receive
   // buffers; by edge of a joint return and by cell, when its reader's kernels end.

@@ -58,8 +58,9 @@ void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
 
 template <class Sink>
 auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) -> After {
-  const Layer& layer = parts_.network[id];
   After all = Sink::nothing();
+  if (!regathers_) return all;
+  const Layer& layer = parts_.network[id];
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
     if (source(producer) || !parts_.layers[producer.index()]->plan.regather) continue;
@@ -113,6 +114,7 @@ auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) 
 template <class Sink>
 void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
                                      After& after) const {
+  if (!repeats_sums_) return;
   const Layer& layer = parts_.network[id];
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];

@@ -42,6 +42,7 @@ void Walk<Sink>::lay_out() {
   waiting_.resize(gradients_.size());
   joined_.resize(gradients_.size());
   last_backward_.resize(count);
+  regathers_ = repeats_sums_ = false;
   std::size_t size = 0;
   for (std::size_t l = 0; l < count; ++l) {
     const std::size_t cells = parts_.layers[l]->cells.size();
@@ -52,6 +53,8 @@ void Walk<Sink>::lay_out() {
     const std::size_t again = size + cells + arrivals + legs;
     offsets_[l] = {size, size + cells, size + cells + arrivals, again, again + arrivals};
     size = again + (parts_.layers[l]->plan.regather ? arrivals + legs : 0);
+    regathers_ = regathers_ || parts_.layers[l]->plan.regather;
+    repeats_sums_ = repeats_sums_ || (parts_.dropped[l] && parts_.layers[l]->partial_sums);
   }
   row_size_ = size;
   table_.resize(row_size_ * parts_.rows);
@@ -120,13 +123,13 @@ bool Walk<Sink>::aligned_operands(LayerId id, std::int32_t m) {
   const Layer& layer = parts_.network[id];
   bool others = false;
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
-    const LayerId producer = layer.inputs[i];
-    if (source(producer)) continue;
-    if (!parts_.edge(id, i).sources.aligned) {
+    const FanOut::Edge* edge = parts_.edges_of(id)[i];
+    if (edge == nullptr) continue;
+    if (!edge->sources.aligned) {
       others = true;
       continue;
     }
-    const When* ready = &table_[offsets(producer, m).ready];
+    const When* ready = &table_[offsets(layer.inputs[i], m).ready];
     for (std::size_t c = 0; c < after_.size(); ++c) Sink::add(after_[c], ready[c]);
   }
   return others;
@@ -138,9 +141,9 @@ void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, 
   const Layer& layer = parts_.network[id];
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
-    if (source(producer)) continue;
-    const Sources& sources = parts_.edge(id, i).sources;
-    if (sources.aligned) continue;
+    const FanOut::Edge* edge = parts_.edges_of(id)[i];
+    if (edge == nullptr || edge->sources.aligned) continue;
+    const Sources& sources = edge->sources;
     const std::size_t ready = offsets(producer, m).ready;
     for (const std::int32_t one : sources.by_need[cell]) {
       if (one >= 0) {

@@ -39,6 +39,9 @@ void Walk<Sink>::begin_sums() {
       state.backward_of_all += adds_shares(s) ? 1 : schedule.micro_batches;
     }
     state.backward_left = state.backward_of_all;
+    if (state.zero_stage < 3) continue;
+    state.waited.assign(group.devices.size(), false);
+    state.last_use.assign(group.devices.size(), Sink::never);
   }
   if (!sharded) return;
   for (std::size_t s = 0; s < sums.size(); ++s) {
@@ -140,34 +143,35 @@ template <class Sink>
 void Walk<Sink>::gather(const WeightGather& wanted) {
   SumState& state = sum_states_[wanted.unit];
   // After these kernels the evicted units' memory is free, and no kernel reads what is overwritten.
-  std::map<DeviceId, Op> last = state.last_use;
+  // These units have the same devices.
+  std::vector<Op> last = state.last_use;
   for (const std::size_t unit : wanted.evicted) {
-    for (const auto& [device, op] : sum_states_[unit].last_use) {
-      const auto [at, fresh] = last.try_emplace(device, op);
-      if (!fresh) at->second = Sink::later(at->second, op);
-    }
+    const std::vector<Op>& other = sum_states_[unit].last_use;
+    for (std::size_t d = 0; d < last.size(); ++d) last[d] = Sink::later(last[d], other[d]);
   }
   state.gathered.clear();
-  for (const std::vector<DeviceId>& members : parts_.sums[wanted.unit]->group.zero_groups) {
+  const SyncGroup& group = parts_.sums[wanted.unit]->group;
+  for (const std::vector<DeviceId>& members : group.zero_groups) {
     After after = Sink::nothing();
     for (const DeviceId device : members) {
-      const auto found = last.find(device);
-      if (found != last.end()) Sink::add(after, Sink::done(found->second));
+      const Op used = last[group.index_of(device)];
+      if (used != Sink::never) Sink::add(after, Sink::done(used));
     }
     state.gathered.push_back(sink_.gather_weights(wanted.unit, state.gathered.size(), after));
   }
-  state.waited.clear();
+  state.waited.assign(state.waited.size(), false);
 }
 
 template <class Sink>
 void Walk<Sink>::await_weights(LayerId id, DeviceId device, After& after) {
   for (const std::size_t s : split_weights_[id.index()]) {
     const SyncGroup& group = parts_.sums[s]->group;
-    if (!std::binary_search(group.devices.begin(), group.devices.end(), device)) continue;
+    const std::size_t d = group.find(device);
     // What comes later in the device's stream waits, too.
     SumState& state = sum_states_[s];
-    if (state.waited.insert(device).second)
-      Sink::add(after, Sink::done(state.gathered[group.seats[group.index_of(device)].zero_group]));
+    if (d == group.devices.size() || state.waited[d]) continue;
+    state.waited[d] = true;
+    Sink::add(after, Sink::done(state.gathered[group.seats[d].zero_group]));
   }
 }
 
@@ -417,10 +421,9 @@ template <class Sink>
 void Walk<Sink>::ran(LayerId id, DeviceId device, Op op) {
   if (parts_.plan->schedule.blocking_sends) last_kernel_.insert_or_assign(device, op);
   for (const std::size_t s : split_weights_[id.index()]) {
-    const std::vector<DeviceId>& members = parts_.sums[s]->group.devices;
-    if (std::binary_search(members.begin(), members.end(), device)) {
-      sum_states_[s].last_use.insert_or_assign(device, op);
-    }
+    std::vector<Op>& last_use = sum_states_[s].last_use;
+    const std::size_t d = parts_.sums[s]->group.find(device);
+    if (d < last_use.size()) last_use[d] = op;
   }
 }
 
