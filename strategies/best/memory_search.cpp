@@ -130,16 +130,26 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
                                 std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over) {
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
   bool some = false;
+  // By rule, which layers it marks: the same however states are sharded.
+  std::vector<std::vector<bool>> marked(recomputes_.size());
   for (const MemoryOptions& sharding : shardings(plan)) {
-    for (const Recompute recompute : recomputes_) {
+    const Plan sharded = with_memory_options(with_options(input_, sharding), plan);
+    const bool grouped = sharded.layers[0].zero.group == sharding.zero_group;
+    if (sharding.zero_stage > 0 && !grouped) continue;  // no such groups
+    for (std::size_t r = 0; r < recomputes_.size(); ++r) {
+      const Recompute rule = recomputes_[r];
       PricedPlan one = like;
       one.memory = sharding;
-      one.memory.recompute = recompute;
-      one.plan = with_memory_options(with_options(input_, one.memory), plan);
+      one.memory.recompute = rule;
+      one.plan = sharded;
+      if (marked[r].empty()) {
+        recompute(input_.network, rule, one.plan, input_.recompute_every);
+        for (const LayerPlan& layer : one.plan.layers) marked[r].push_back(layer.recompute);
+      }
+      for (std::size_t l = 0; l < marked[r].size(); ++l)
+        one.plan.layers[l].recompute = marked[r][l];
       one.origin += one.memory.text();
-      const bool grouped = one.plan.layers[0].zero.group == one.memory.zero_group;
-      if (one.memory.zero_stage > 0 && !grouped) break;  // no such groups
-      const bool least = recompute == recomputes_.front();
+      const bool least = r == 0;
       if (least) {
         one.price.step = estimator_.step_time(one.plan, reach);
         some = some || one.price.step < reach;
@@ -151,7 +161,7 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       if (one.price.fits()) {
         if (!least) one.price.step = estimator_.step_time(one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));
-        if (recompute != Recompute::full) break;
+        if (rule != Recompute::full) break;
       } else if (!limit.fits() && fitting.empty() &&
                  (!unfit || one.price.overcommit < unfit->price.overcommit)) {
         if (!least) one.price.step = estimator_.step_time(one.plan);
