@@ -21,6 +21,7 @@ struct PlainPlan {
   std::string strategy;                 ///< "layout": that of the request
   std::int32_t tp = 0, pp = 0, dp = 0;  ///< 0: the strategy's choice
   std::size_t changes = 3;              ///< as many are tried at once
+  bool own = false;                     ///< with the other options of the refused plan
 };
 constexpr std::string_view of_request = "layout";
 
@@ -33,6 +34,8 @@ std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& ref
   if (blocks && own.tp && own.pp && own.dp) {
     plans.push_back({"tensor", static_cast<std::int32_t>(*own.tp),
                      static_cast<std::int32_t>(*own.pp), static_cast<std::int32_t>(*own.dp)});
+    plans.push_back(plans.back());
+    plans.back().own = true;
   }
   plans.insert(plans.end(), {{"data"}, {"pipeline"}});
   constexpr std::size_t most = 128;
@@ -129,7 +132,40 @@ std::vector<OptionChange> changes_for(std::string_view accepted,
   return changes;
 }
 
+/// What the refused plan has that a search chose, and no option.
+std::vector<OptionChange> own_choices(const Experiment& experiment, const Plan& refused) {
+  using strategies::StrategyInput;
+  const strategies::Degrees degrees = strategies::degrees_of(experiment.network, refused);
+  std::vector<OptionChange> choices;
+  const auto add = [&](std::string words, std::function<void(StrategyInput&)> apply) {
+    choices.push_back({std::move(words), std::move(apply)});
+    if (experiment.request.given.contains(flag_of(choices.back()))) choices.pop_back();
+  };
+  const std::int64_t parts = refused.schedule.micro_batches;
+  if (parts > 1) {
+    add(fmt::format("--micro-batches {}", parts),
+        [=](StrategyInput& in) { in.micro_batches = static_cast<std::int32_t>(parts); });
+  }
+  if (const std::int32_t stage = degrees.zero.value_or(0); stage > 0) {
+    add(fmt::format("--zero {}", stage), [=](StrategyInput& in) { in.zero_stage = stage; });
+    const ZeroGroup group = refused.layers.front().zero.group;
+    if (!group.all()) {
+      add(group.node ? "--zero-group node" : fmt::format("--zero-group {}", group.ranks),
+          [=](StrategyInput& in) { in.zero_group = group; });
+    }
+  }
+  if (const auto kind = degrees.recompute; kind && *kind != strategies::Recompute::none) {
+    add(fmt::format("--recompute {}", to_text(*kind)),
+        [=](StrategyInput& in) { in.recompute = *kind; });
+  }
+  if (degrees.sequence_parallel.value_or(false)) {
+    add("--sequence-parallel", [](StrategyInput& in) { in.sequence_parallel = true; });
+  }
+  return choices;
+}
+
 std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
+                         const std::vector<OptionChange>& choices,
                          const std::vector<OptionChange>& changes,
                          strategies::StrategyInput& input) {
   input.shares = strategies::ShareRule::equal;
@@ -142,6 +178,7 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
     input.pipeline_parallel = plain.pp;
     input.data_parallel = plain.dp;
   }
+  for (const OptionChange& choice : choices) choice.apply(input);
   for (const OptionChange& change : changes) change.apply(input);
   const bool laid_out = plain.strategy == of_request;
   strategies::Layout layout;
@@ -178,30 +215,26 @@ std::string options_of_plan(const Request& request, const PlainPlan& plain) {
 /// The best plan so far, of plain plans and their changes.
 class Search {
  public:
-  Search(const Experiment& experiment, const Refusal& refusal)
-      : experiment_(experiment), refusal_(refusal) {}
+  Search(const Experiment& experiment, const Plan& refused, const Refusal& refusal)
+      : experiment_(experiment), refusal_(refusal), own_(own_choices(experiment, refused)) {}
 
   void attempt(const PlainPlan& plain, const std::vector<OptionChange>& changes) {
     strategies::StrategyInput input = experiment_.strategy_input();
-    const std::optional<Plan> plan = made(experiment_, plain, changes, input);
+    const std::optional<Plan> plan =
+        made(experiment_, plain, plain.own ? own_ : std::vector<OptionChange>{}, changes, input);
     if (!plan) return;
     std::optional<std::string> accepted = refusal_(*plan);
     if (!accepted && strategies::fits(input, *plan)) {
       const Seconds step =
           run_plan(experiment_, {*plan, {}, {}}, Operations::folded).result.step_time;
       if (best_ && best_->step <= step) return;
-      std::string options = options_of_plan(experiment_.request, plain);
-      for (const OptionChange& change : changes) options += " " + change.words;
-      best_ = NearestPlan{std::move(options), step};
+      best_ =
+          NearestPlan{options_of_plan(experiment_.request, plain) + words_of(plain, changes), step};
       return;
     }
     if (changes.size() >= plain.changes || plain.strategy == of_request) return;
     for (OptionChange& change : changes_for(accepted.value_or(more_memory), input)) {
-      if (std::any_of(changes.begin(), changes.end(), [&](const OptionChange& made_already) {
-            return flag_of(made_already) == flag_of(change);
-          })) {
-        continue;
-      }
+      if (has(changes, flag_of(change))) continue;
       std::vector<OptionChange> longer = changes;
       longer.push_back(std::move(change));
       attempt(plain, longer);
@@ -210,10 +243,32 @@ class Search {
   [[nodiscard]] const std::optional<NearestPlan>& best() const { return best_; }
 
  private:
+  static bool has(const std::vector<OptionChange>& changes, std::string_view flag) {
+    return std::any_of(changes.begin(), changes.end(),
+                       [&](const OptionChange& change) { return flag_of(change) == flag; });
+  }
+  /// Choices of the refused plan that no change takes back, then the changes.
+  [[nodiscard]] std::string words_of(const PlainPlan& plain,
+                                     const std::vector<OptionChange>& changes) const {
+    std::string words;
+    if (plain.own) {
+      for (const OptionChange& choice : own_) {
+        if (!has(changes, flag_of(choice))) words += " " + choice.words;
+      }
+    }
+    for (const OptionChange& change : changes) {
+      const bool takes_back =
+          change.words.starts_with("without ") && plain.own && has(own_, flag_of(change));
+      if (!takes_back) words += " " + change.words;
+    }
+    return words;
+  }
+
   static constexpr const char* more_memory = "--zero 1, 2 or 3, --recompute full";
 
   const Experiment& experiment_;
   const Refusal& refusal_;
+  std::vector<OptionChange> own_;
   std::optional<NearestPlan> best_;
 };
 
@@ -221,7 +276,7 @@ class Search {
 
 std::optional<NearestPlan> nearest_plan(const Experiment& experiment, const Plan& refused,
                                         const Refusal& refusal) {
-  Search search(experiment, refusal);
+  Search search(experiment, refused, refusal);
   for (const PlainPlan& plain : plain_plans(experiment, refused)) search.attempt(plain, {});
   return search.best();
 }

@@ -98,6 +98,34 @@ TEST_CASE("nearest plan: options that a refusal names are changed, several in a 
         "--strategy tensor --tp 2 --pp 1 --dp 2 without --zero-group --sequence-parallel");
 }
 
+TEST_CASE(
+    "nearest plan: what a search chose for the refused plan is kept, but for what is changed") {
+  Request request = two_kinds("");
+  request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  const Experiment experiment(request);
+  strategies::StrategyInput input = experiment.strategy_input();
+  input.tensor_parallel = 1;
+  input.pipeline_parallel = 1;
+  input.data_parallel = 4;
+  input.zero_stage = 3;
+  input.zero_group = {2};
+  const Plan plan =
+      strategies::with_memory_options(input, strategies::strategy("tensor", "test").plan(input));
+  // Of ZeRO 3 alone; with groups or without.
+  const auto options = [&](bool groups) {
+    const auto refuse = [&](const Plan& any) -> std::optional<std::string> {
+      const ZeroSharding& zero = any.layers.front().zero;
+      if (zero.stage != 3) return "accepted: something else";
+      if (groups == zero.group.all()) return groups ? "accepted: groups" : "no --zero-group";
+      return std::nullopt;
+    };
+    const auto nearest = nearest_plan(experiment, plan, refuse);
+    return nearest ? nearest->options : "";
+  };
+  CHECK(options(true) == "--strategy tensor --tp 1 --pp 1 --dp 4 --zero 3 --zero-group 2");
+  CHECK(options(false) == "--strategy tensor --tp 1 --pp 1 --dp 4 --zero 3");
+}
+
 TEST_CASE("nearest plan: of accepted plans that do not fit in memory, more of ZeRO is tried") {
   Request request = two_kinds("");
   request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
