@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
-#include "core/json.hpp"
 #include "core/files.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/layer_times.hpp"
