@@ -25,12 +25,12 @@ using Refusal = std::function<std::optional<std::string>(const Plan&)>;
 /// Tries the request's layout with equal shares, tensor parallelism with the degrees of `refused`
 /// (without and with what a search chose for it of micro-batches, ZeRO, recomputation and sequence
 /// parallelism; and as the strategy chooses them, which on mixed clusters may differ between
-/// stages), data parallelism, the pipeline, and on up to 128 GPUs tensor parallelism with every combination of
-/// degrees that are powers of two, with the request's other options and equal shares. Where the
-/// refusal of one of these plans names options, it is tried with these, too, up to three in a row;
-/// and where a plan is accepted but does not fit in memory, with more of ZeRO and recomputation. The
-/// plan of the shortest simulated step that is accepted and that fits in memory. Ties go to the
-/// first of these, without changes first. Nothing if there is none.
+/// stages), data parallelism, the pipeline, and on up to 128 GPUs tensor parallelism with every
+/// combination of degrees that are powers of two, with the request's other options and equal
+/// shares. Where the refusal of one of these plans names options, it is tried with these, too, up
+/// to three in a row; and where a plan is accepted but does not fit in memory, with more of ZeRO
+/// and recomputation. The plan of the shortest simulated step that is accepted and that fits in
+/// memory. Ties go to the first of these, without changes first. Nothing if there is none.
 [[nodiscard]] std::optional<NearestPlan> nearest_plan(const Experiment& experiment,
                                                       const Plan& refused, const Refusal& refusal);
 

@@ -33,6 +33,15 @@ Request two_kinds(const std::string& layout) {
   return request;
 }
 
+strategies::StrategyInput of_degrees(const Experiment& experiment, std::int32_t tp, std::int32_t pp,
+                                     std::int32_t dp) {
+  strategies::StrategyInput input = experiment.strategy_input();
+  input.tensor_parallel = tp;
+  input.pipeline_parallel = pp;
+  input.data_parallel = dp;
+  return input;
+}
+
 /// Accepts one plan alone, and has nothing to say on others.
 Refusal only(const std::string& plan_id, const Network& network) {
   return [&, plan_id](const Plan& any) {
@@ -61,11 +70,7 @@ TEST_CASE("nearest plan: degrees of the refused plan that are no powers of two a
   request.cluster = "nodes:2x3,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
   request.batch = 48;
   const Experiment experiment(request);
-  strategies::StrategyInput input = experiment.strategy_input();
-  input.tensor_parallel = 1;
-  input.pipeline_parallel = 2;
-  input.data_parallel = 3;
-  const Plan plan = strategies::strategy("tensor", "test").plan(input);
+  const Plan plan = strategies::plan_tensor(of_degrees(experiment, 1, 2, 3));
   const std::string wanted = strategies::plan_id(experiment.network, plan);
   const auto nearest = nearest_plan(experiment, plan, only(wanted, experiment.network));
   REQUIRE(nearest);
@@ -79,11 +84,7 @@ TEST_CASE("nearest plan: options that a refusal names are changed, several in a 
   request.zero_stage = 1;
   request.zero_group = {2};
   const Experiment experiment(request);
-  strategies::StrategyInput input = experiment.strategy_input();
-  input.tensor_parallel = 2;
-  input.pipeline_parallel = 1;
-  input.data_parallel = 2;
-  const Plan plan = strategies::strategy("tensor", "test").plan(input);
+  const Plan plan = strategies::plan_tensor(of_degrees(experiment, 2, 1, 2));
   // As DeepSpeed: no groups; then, of tp 2 alone, only with shared tokens; others never.
   const auto refuse = [&](const Plan& any) -> std::optional<std::string> {
     const strategies::Degrees degrees = strategies::degrees_of(experiment.network, any);
@@ -103,14 +104,10 @@ TEST_CASE(
   Request request = two_kinds("");
   request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
   const Experiment experiment(request);
-  strategies::StrategyInput input = experiment.strategy_input();
-  input.tensor_parallel = 1;
-  input.pipeline_parallel = 1;
-  input.data_parallel = 4;
+  strategies::StrategyInput input = of_degrees(experiment, 1, 1, 4);
   input.zero_stage = 3;
   input.zero_group = {2};
-  const Plan plan =
-      strategies::with_memory_options(input, strategies::strategy("tensor", "test").plan(input));
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
   // Of ZeRO 3 alone; with groups or without.
   const auto options = [&](bool groups) {
     const auto refuse = [&](const Plan& any) -> std::optional<std::string> {
