@@ -519,6 +519,7 @@ def sweep(
     merge: bool | None = None,
     by: str | float | None = None,
     pareto: str | float | None = None,
+    where: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     output: str | PathLike[str] | None = None,
 ) -> Result: ...
 
