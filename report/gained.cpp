@@ -87,15 +87,19 @@ std::vector<std::string> changes_of(R mine, R best) {
   differ("GPUs", working_devices(mine), working_devices(best));
   const strategies::Degrees &before = mine.degrees, &after = best.degrees;
   const auto number = [&](std::string_view name, const auto& old, const auto& now) {
-    const auto text = [](const auto& value) { return value ? fmt::format("{}", *value) : "mixed"; };
-    differ(name, text(old), text(now));
+    if (old && now) differ(name, *old, *now);
   };
+  const auto varies = [](const strategies::Degrees& of) { return !of.tp || !of.pp || !of.dp; };
+  if (varies(before) != varies(after)) {
+    changes.emplace_back(varies(after) ? "degrees that differ between layers or stages"
+                                       : "the same degrees in all layers");
+  }
   number("tp", before.tp, after.tp);
   number("pp", before.pp, after.pp);
   number("dp", before.dp, after.dp);
   number("cp", before.cp, after.cp);
   number("ep", before.ep, after.ep);
-  if (before.etp && after.etp) number("etp", before.etp, after.etp);
+  number("etp", before.etp, after.etp);
   number("vp", before.vp, after.vp);
   differ("micro-batches", before.micro_batches, after.micro_batches);
   number("zero", before.zero, after.zero);

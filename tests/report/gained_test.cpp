@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/approx.hpp"
@@ -79,6 +81,21 @@ TEST_CASE("gained: the differences of the rows' own times, and the options that 
               "with tp 1 instead of 4, recomputation none instead of full, ZeRO groups of 8 "
               "replicas instead of 16 replicas",
               "megatron can launch it (plan --launch megatron)"});
+}
+
+TEST_CASE("gained: degrees that differ within a plan are one change") {
+  experiment::RunResult best = row("best", 4, 0.5, 0), mine = row("layout", 6, 0.75, 2.25);
+  best.degrees.tp = best.degrees.dp = best.degrees.ep = std::nullopt;
+  const auto changes = [](const experiment::RunResult& first, const experiment::RunResult& second) {
+    const auto gained = gained_row(Asked("megatron").experiment, {first, second});
+    REQUIRE(gained);
+    return gained->changes;
+  };
+  CHECK(changes(best, mine) == Lines{"degrees that differ between layers or stages"});
+  std::swap(best.degrees, mine.degrees);
+  CHECK(changes(best, mine) == Lines{"the same degrees in all layers"});
+  best.degrees = mine.degrees;
+  CHECK(changes(best, mine) == Lines{"other blocks, GPUs or samples of its stages"});
 }
 
 TEST_CASE("gained: where the trainer cannot launch the winner, the best row that it can") {
