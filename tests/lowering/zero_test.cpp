@@ -101,6 +101,21 @@ TEST_CASE("zero: stages 1 and 2 move what all-reduces do, stage 3 about half as 
   CHECK(bytes_moved(zero.dag(3)).value == (devices - 1) * (3 * whole - sizes[0] - sizes[1]));
 }
 
+TEST_CASE("zero: stage 3 finds the first layers' weights where the last micro-batch left them") {
+  const Zero zero("vgg16");
+  constexpr std::int64_t number = 4;
+  strategies::StrategyInput input = zero.input(3);
+  input.micro_batches = number;
+  input.tensor_parallel = input.pipeline_parallel = 1;
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+  const ExecDag dag = lowering::lower(zero.world.network, zero.world.cluster, plan);
+  const std::int64_t whole = 4 * parameter_count(zero.world.network);
+  const std::vector<std::int64_t> sizes = units(zero.world.network);
+  const std::int64_t ends = sizes[0] + sizes[1], starts = sizes.rbegin()[0] + sizes.rbegin()[1];
+  CHECK(bytes_moved(dag).value ==
+        (devices - 1) * (number * (3 * whole - ends) - (number - 1) * starts));
+}
+
 /// Payloads of all-gathers, by unit of weights.
 std::map<TensorId, std::vector<std::int64_t>> gathers(const ExecDag& dag) {
   std::map<TensorId, std::vector<std::int64_t>> found;
