@@ -218,6 +218,35 @@ TEST_CASE("zero: weights are gathered when those of the layer before last are ou
   CHECK(gathers == 2 * 16 - 2);
 }
 
+/// Kernels that wait for a reduce-scatter.
+std::size_t kernels_behind_scatters(const ExecDag& dag) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    if (std::get_if<Compute>(&op) == nullptr) continue;
+    const auto before = dag.predecessors(OpId{i});
+    count += std::any_of(before.begin(), before.end(), [&](OpId id) {
+      const Op other = dag.op(id);
+      const auto* collective = std::get_if<Collective>(&other);
+      return collective != nullptr && collective->kind == CollectiveKind::reduce_scatter;
+    });
+  }
+  return count;
+}
+
+TEST_CASE("zero: a pipeline's gradients stay whole, so that no kernel waits for their memory") {
+  const Zero zero("vgg16");
+  strategies::StrategyInput input = zero.input(2);
+  input.micro_batches = 4;
+  input.tensor_parallel = 1;
+  for (const std::int32_t stages : {1, 2}) {
+    input.pipeline_parallel = stages;
+    const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+    const ExecDag dag = lowering::lower(zero.world.network, zero.world.cluster, plan);
+    CHECK((kernels_behind_scatters(dag) > 0) == (stages == 1));
+  }
+}
+
 TEST_CASE("zero: gradients are made when those of the layer before last are scattered") {
   const Zero zero("vgg16");
   const ExecDag dag = zero.dag(2);
