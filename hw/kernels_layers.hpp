@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "hw/kernel_maker.hpp"
 
@@ -126,51 +128,22 @@ class LayerKernels : private KernelMaker<Engine> {
 
   void operator()(const Pool& pool) {
     if (!p_.forward() && !p_.wants_input(0)) return;
-    const View<T>& x = p_.inputs[0];
-    const View<T>& y = p_.forward() ? p_.out : p_.out_gradient;
-    const std::size_t spatial = pool.windows.size();
-    const std::size_t first_axis = region_.rank() - spatial;
-    ensure(first_axis <= 2, "check_runnable knows the pooling");
-    Index origin = first_of(region_);
-    for (std::size_t a = first_axis; a < region_.rank(); ++a) origin.at[a] = 0;
-    PoolPart<T> body;
-    body.x = x.data + x.offset(origin);
-    body.y = start_of(y, region_);
-    body.samples = static_cast<std::uint32_t>(region_[0].size());
-    body.x_sample = x.stride[0];
-    body.y_sample = y.stride[0];
-    if (first_axis == 2) {
-      body.channels = static_cast<std::uint32_t>(region_[1].size());
-      body.x_channel = x.stride[1];
-      body.y_channel = y.stride[1];
-      body.channels_last = has_channels_last(region_, y);
-    }
-    body.maximum = pool.kind == PoolKind::max;
-    body.count_padding = pool.count_padding;
+    // Neighbouring channels together, where all tensors have them side by side.
+    constexpr int width = 16 / sizeof(T);
     const View<T> dx = p_.forward() ? View<T>{} : gradient(0);
-    if (!p_.forward()) {
-      body.dx = dx.data + dx.offset(origin);
-      body.dx_sample = dx.stride[0];
-      body.dx_channel = first_axis == 2 ? dx.stride[1] : 0;
-    }
-    for (std::size_t s = 0; s < spatial; ++s) {
-      const Window& w = pool.windows[s];
-      const std::size_t axis = first_axis + s;
-      const PoolWindow window{narrow(w.kernel),
-                              narrow(w.stride),
-                              narrow(w.pad_begin),
-                              narrow(w.pad_end),
-                              narrow(w.dilation),
-                              narrow(p_.shapes[0].axes[axis - 1].extent),
-                              narrow(region_[axis].begin),
-                              static_cast<std::uint32_t>(region_[axis].size()),
-                              x.stride[axis],
-                              y.stride[axis],
-                              dx.stride[axis]};
-      body.atomic = body.atomic || (window.count > 1 && window.overlaps());
-      (s + 1 == spatial ? body.w2 : s + 2 == spatial ? body.w1 : body.w0) = window;
-    }
-    each(region_.volume(), body);
+    const auto fits = [&](const View<T>& view, const Region& region) {
+      bool all = region.rank() == pool.windows.size() + 2 && view.stride[1] == 1 &&
+                 reinterpret_cast<std::uintptr_t>(start_of(view, region)) % 16 == 0;
+      for (std::size_t a = 0; all && a < region.rank(); ++a) {
+        all = a == 1 ? region[a].size() % width == 0 : view.stride[a] % width == 0;
+      }
+      return all;
+    };
+    const Region& in = p_.slices.inputs[0].region;
+    const bool wide = fits(p_.inputs[0], in) &&
+                      fits(p_.forward() ? p_.out : p_.out_gradient, region_) &&
+                      (p_.forward() || fits(dx, in));
+    wide ? pooling<width>(pool, dx) : pooling<1>(pool, dx);
   }
 
   void operator()(const Reduce& reduce) {
@@ -377,6 +350,74 @@ class LayerKernels : private KernelMaker<Engine> {
                       engine_.has_rivals(to.key), per_channel ? narrow(region_[1].begin) : 0});
   }
 
+  template <int width>
+  void pooling(const Pool& pool, const View<T>& dx) {
+    const auto in_lanes = [](T* data) { return reinterpret_cast<Lanes<T, width>*>(data); };
+    const View<T>& x = p_.inputs[0];
+    const View<T>& y = p_.forward() ? p_.out : p_.out_gradient;
+    const Region& in = p_.slices.inputs[0].region;
+    const std::size_t first_axis = region_.rank() - pool.windows.size();
+    ensure(first_axis <= 2, "check_runnable knows the pooling");
+    Index origin = first_of(region_);
+    for (std::size_t a = first_axis; a < region_.rank(); ++a) origin.at[a] = 0;
+    PoolPart<T, width> body;
+    body.x = in_lanes(x.data + x.offset(origin));
+    body.y = in_lanes(start_of(y, region_));
+    body.x_sample = x.stride[0] / width;
+    body.y_sample = y.stride[0] / width;
+    body.maximum = pool.kind == PoolKind::max;
+    body.count_padding = pool.count_padding;
+    PoolGradient<T, width> back;
+    back.sample = dx.stride[0] / width;
+    if (first_axis == 2) {
+      body.channels = static_cast<std::uint32_t>(region_[1].size() / width);
+      body.x_channel = x.stride[1];
+      body.y_channel = y.stride[1];
+      back.channel = dx.stride[1];
+      body.channels_last = has_channels_last(region_, y);
+    }
+    for (std::size_t s = 0; s < pool.windows.size(); ++s) {
+      const Window& w = pool.windows[s];
+      const std::size_t axis = first_axis + s;
+      const PoolWindow window{narrow(w.kernel),
+                              narrow(w.stride),
+                              narrow(w.pad_begin),
+                              narrow(w.pad_end),
+                              narrow(w.dilation),
+                              narrow(p_.shapes[0].axes[axis - 1].extent),
+                              narrow(region_[axis].begin),
+                              static_cast<std::uint32_t>(region_[axis].size()),
+                              x.stride[axis] / width,
+                              y.stride[axis] / width};
+      const std::int64_t stride = dx.stride[axis] / width;
+      const std::int32_t begin = narrow(in[axis].begin);
+      const auto count = static_cast<std::uint32_t>(in[axis].size());
+      if (s + 1 == pool.windows.size()) {
+        body.w2 = window;
+        std::tie(back.stride2, back.begin2, back.count2) = std::tuple{stride, begin, count};
+      } else if (s + 2 == pool.windows.size()) {
+        body.w1 = window;
+        std::tie(back.stride1, back.begin1, back.count1) = std::tuple{stride, begin, count};
+      } else {
+        body.w0 = window;
+        std::tie(back.stride0, back.begin0, back.count0) = std::tuple{stride, begin, count};
+      }
+    }
+    const std::int64_t outputs = region_.volume() / width;
+    if (p_.forward()) return each(outputs, body);
+    if (body.maximum) {
+      using Taken = typename PoolPart<T, width>::Taken;
+      const std::size_t bytes = static_cast<std::size_t>(outputs) * sizeof(Taken);
+      body.taken = reinterpret_cast<Taken*>(
+          engine_.scratch(static_cast<std::int64_t>(bytes / sizeof(Wide<T>) + 1)));
+      each(outputs, body);
+    }
+    back.part = body;
+    back.dx = in_lanes(start_of(dx, in));
+    back.adds = adds(0, in);
+    each(in.volume() / width, back);
+  }
+
   void response(const Norm& norm) {
     ResponsePart<T> part{p_.inputs[0], narrow(p_.shapes[0].axes[0].extent), narrow(norm.size),
                          box_of(region_)};
@@ -450,7 +491,9 @@ class LayerKernels : private KernelMaker<Engine> {
       out_.push_back(engine_.each_row(groups, static_cast<std::uint32_t>(count), body));
       if (!backward) return;
     } else {
-      reduction(rows, count, NormStatistics<T>{part, adjacent});
+      NormStatistics<T> body{part, adjacent, {}};
+      if (part.by_columns()) body.columns = {{part.x.data + part.first}, groups};
+      reduction(rows, count, body);
     }
     if (!backward) {
       const NormForward<T> body{loops_over(region_, p_.out), part, p_.out, groups};
@@ -470,7 +513,10 @@ class LayerKernels : private KernelMaker<Engine> {
     if (!by_rows && (p_.wants_input(0) || at_once)) {
       part.gradient_sum = engine_.scratch(rows);
       part.gradient_dot = engine_.scratch(rows);
-      NormGradientSums<T> sums{part, {}, {}, atomic, adjacent};
+      NormGradientSums<T> sums{part, {}, {}, atomic, adjacent, {}};
+      if (part.by_columns()) {
+        sums.columns = {{part.x.data + part.first, part.dy.data + part.first}, groups};
+      }
       if (at_once) {
         sums.scale_gradient = scale;
         sums.shift_gradient = shift;

@@ -295,6 +295,10 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
   } else if (const auto* pool = kind.as<Pool>()) {
     if (inputs[0].axes.size() > pool->windows.size() + 1)
       return "a pooling of several channel axes";
+    std::int64_t taps = 1;
+    for (const Window& window : pool->windows) taps *= window.kernel;
+    if (pool->kind == PoolKind::max && taps > 65'535)
+      return "a maximum of more than 65,535 elements";
   } else if (const auto* reduce = kind.as<Reduce>()) {
     if (!among(folds, reduce->function)) return "reduction " + reduce->function;
   }

@@ -33,6 +33,16 @@ __global__ void each_kernel(std::uint32_t count, Body body) {
   }
 }
 
+inline constexpr unsigned column_threads = 256;
+/// Threads along x and y for columns that lie side by side, `width` of them to a thread.
+inline dim3 column_block(std::uint32_t columns, std::uint32_t width) {
+  const unsigned across = std::min(32U, columns / width);
+  return {across, column_threads / across, 1};
+}
+inline bool has_wide_access(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+}
+
 /// Sixteen bytes of every tensor at once; the last elements one by one.
 template <class T, int N, class F>
 __global__ void packed_kernel(std::uint32_t count, Packed<T, N, F> body) {
@@ -60,6 +70,36 @@ __global__ void packed_kernel(std::uint32_t count, Packed<T, N, F> body) {
   if (thread < count % width) body(vectors * width + thread);
 }
 
+/// The same where neighbouring elements are neighbouring columns': what a column's elements share
+/// is made once. Threads along x have sixteen bytes of a line each, those along y lines.
+template <class T, int N, class F>
+__global__ void __launch_bounds__(column_threads)
+    packed_columns(std::uint32_t columns, std::uint32_t lines, Packed<T, N, F> body) {
+  constexpr std::uint32_t width = 16 / sizeof(T);
+  using Vector = Lanes<T, width>;
+  const std::uint32_t column = (blockIdx.x * blockDim.x + threadIdx.x) * width;
+  if (column >= columns) return;
+  decltype(body.f.column(0)) made[width];
+  for (std::uint32_t k = 0; k < width; ++k) made[k] = body.f.column(column + k);
+#pragma unroll 4
+  for (std::uint32_t line = blockIdx.y * blockDim.y + threadIdx.y; line < lines;
+       line += gridDim.y * blockDim.y) {
+    const std::size_t at = (std::size_t{line} * columns + column) / width;
+    Vector from[N];
+    for (int n = 0; n < N; ++n) from[n] = reinterpret_cast<const Vector*>(body.from[n])[at];
+    Vector to{};
+    if (body.adds) to = reinterpret_cast<const Vector*>(body.to)[at];
+    for (std::uint32_t k = 0; k < width; ++k) {
+      Wide<T> operands[N];
+      for (int n = 0; n < N; ++n) operands[n] = static_cast<Wide<T>>(from[n].at[k]);
+      Wide<T> value = made[k](operands);
+      if (body.adds) value += static_cast<Wide<T>>(to.at[k]);
+      to.at[k] = static_cast<T>(value);
+    }
+    reinterpret_cast<Vector*>(body.to)[at] = to;
+  }
+}
+
 inline constexpr unsigned reduce_rows = 32, reduce_lanes = 8;
 
 /// Neighbouring threads take neighbouring rows: with the channel innermost, rows are channels and
@@ -83,6 +123,49 @@ __global__ void reduce_parts(std::uint32_t rows, std::uint32_t count, std::uint3
   if (threadIdx.y != 0 || row >= rows) return;
   for (unsigned lane = 1; lane < reduce_lanes; ++lane) sum += shared[lane][threadIdx.x];
   sums[std::size_t{blockIdx.y} * rows + row] = sum;
+}
+
+/// The same where rows lie side by side in memory: a thread has sixteen bytes of them.
+template <class Body, class Sum>
+__global__ void __launch_bounds__(column_threads)
+    reduce_columns(std::uint32_t rows, std::uint32_t count, std::uint32_t parts, Body body,
+                   Sum* sums) {
+  using T = typename decltype(body.columns)::Scalar;
+  constexpr int operands = decltype(body.columns)::operands;
+  constexpr std::uint32_t width = 16 / sizeof(T);
+  using Vector = Lanes<T, width>;
+  __shared__ Sum shared[column_threads];
+  const std::uint32_t row = (blockIdx.x * blockDim.x + threadIdx.x) * width;
+  const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
+  const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
+  Sum sum[width] = {};
+  if (row < rows) {
+    decltype(body.begin(0)) begun[width];
+    for (std::uint32_t k = 0; k < width; ++k) begun[k] = body.begin(row + k);
+#pragma unroll 4
+    for (std::uint32_t i = begin + threadIdx.y; i < end; i += blockDim.y) {
+      const std::size_t at = std::size_t{i} * body.columns.step + row;
+      Vector from[operands];
+      for (int n = 0; n < operands; ++n) {
+        from[n] = *reinterpret_cast<const Vector*>(body.columns.from[n] + at);
+      }
+      for (std::uint32_t k = 0; k < width; ++k) {
+        Wide<T> values[operands];
+        for (int n = 0; n < operands; ++n) values[n] = static_cast<Wide<T>>(from[n].at[k]);
+        sum[k] += body.term(begun[k], values);
+      }
+    }
+  }
+  for (std::uint32_t k = 0; k < width; ++k) {
+    __syncthreads();
+    shared[threadIdx.y * blockDim.x + threadIdx.x] = sum[k];
+    __syncthreads();
+    if (threadIdx.y != 0 || row >= rows) continue;
+    for (unsigned lane = 1; lane < blockDim.y; ++lane) {
+      sum[k] += shared[lane * blockDim.x + threadIdx.x];
+    }
+    sums[std::size_t{blockIdx.y} * rows + row + k] = sum[k];
+  }
 }
 
 /// The same where neighbouring terms lie beside each other in memory: block (x, y) sums one part of
@@ -229,12 +312,24 @@ class CudaEngine {
 
   template <int N, class F>
   [[nodiscard]] Action for_each(std::uint32_t count, Packed<T, N, F> body) const {
-    const auto is_aligned = [](const void* at) {
-      return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
-    };
     constexpr unsigned threads = 256;
-    const bool aligned = is_aligned(body.to) && std::all_of(body.from, body.from + N, is_aligned);
+    const bool aligned =
+        has_wide_access(body.to) && std::all_of(body.from, body.from + N, has_wide_access);
     constexpr std::uint32_t width = 16 / sizeof(T);
+    if constexpr (requires { body.f.by_columns(); }) {
+      const std::uint32_t columns = body.f.rows;
+      if (aligned && body.f.by_columns() && columns % width == 0) {
+        const std::uint32_t lines = count / columns;
+        const dim3 block = column_block(columns, width);
+        const std::uint32_t across = (columns / width - 1) / block.x + 1;
+        const std::uint32_t down =
+            std::max(1U, std::min((lines - 1) / (4 * block.y) + 1, 8192 / across));
+        return [=](const CudaContext& context) {
+          launch(packed_columns<T, N, F>, dim3(across, down), block, context.stream, columns, lines,
+                 body);
+        };
+      }
+    }
     const std::uint32_t steps = aligned ? count / width : count;
     const std::uint32_t blocks = steps / threads + 1;
     return [=](const CudaContext& context) {
@@ -249,6 +344,23 @@ class CudaEngine {
   template <class Body>
   [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) {
     using Sum = SumOf<Body, float>;
+    if constexpr (requires { body.columns; }) {
+      constexpr std::uint32_t width = 16 / sizeof(T);
+      const auto& from = body.columns.from;
+      if (rows % width == 0 && body.columns.step % width == 0 && from[0] != nullptr &&
+          std::all_of(std::begin(from), std::end(from), has_wide_access)) {
+        const dim3 block = column_block(rows, width);
+        const std::uint32_t across = (rows / width - 1) / block.x + 1;
+        const std::uint32_t parts =
+            std::max(1U, std::min((count - 1) / (8 * block.y) + 1, 1024 / across));
+        auto* sums = reinterpret_cast<Sum*>(buffer(std::size_t{rows} * parts * sizeof(Sum)));
+        return [=](const CudaContext& context) {
+          launch(reduce_columns<Body, Sum>, dim3(across, parts), block, context.stream, rows, count,
+                 parts, body, sums);
+          finish_parts(context, rows, parts, body, sums);
+        };
+      }
+    }
     const bool lines = has_adjacent_terms(body);
     const std::uint32_t row_blocks = lines ? rows : (rows - 1) / reduce_rows + 1;
     // Enough blocks to fill a GPU, each with enough to do.
@@ -262,9 +374,7 @@ class CudaEngine {
         launch(reduce_parts<Body, Sum>, dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes),
                context.stream, rows, count, parts, body, sums);
       }
-      launch(reduce_finish<Body, Sum>, (rows - 1) / finish_rows + 1,
-             dim3(finish_rows, std::min(parts, most_finish_lanes)), context.stream, rows, parts,
-             body, sums);
+      finish_parts(context, rows, parts, body, sums);
     };
   }
 
@@ -315,6 +425,13 @@ class CudaEngine {
   [[nodiscard]] AttentionCount attention_count() const { return attention_count_; }
 
  private:
+  template <class Body, class Sum>
+  static void finish_parts(const CudaContext& context, std::uint32_t rows, std::uint32_t parts,
+                           const Body& body, const Sum* sums) {
+    launch(reduce_finish<Body, Sum>, (rows - 1) / finish_rows + 1,
+           dim3(finish_rows, std::min(parts, most_finish_lanes)), context.stream, rows, parts, body,
+           sums);
+  }
   struct PerDevice {
     DeviceMemory arena, workspace;
     std::size_t workspace_need = 0;

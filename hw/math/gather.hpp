@@ -117,7 +117,7 @@ struct PoolWindow {
   std::int32_t extent = 1;  ///< of the whole input
   std::int32_t begin = 0;   ///< the part's first output
   std::uint32_t count = 1;  ///< of the part's outputs
-  std::int64_t x_stride = 0, y_stride = 0, dx_stride = 0;
+  std::int64_t x_stride = 0, y_stride = 0;
 
   struct Taps {
     std::int32_t begin, end;  ///< those that are not in the padding
@@ -136,100 +136,176 @@ struct PoolWindow {
     const std::int32_t fit = (extent + pad_end - start(out) + dilation - 1) / dilation;
     return fit < kernel ? fit : kernel;
   }
-  [[nodiscard]] constexpr bool overlaps() const { return (kernel - 1) * dilation >= step; }
+};
+
+/// Elements of neighbouring channels that lie side by side, as many as one access moves.
+template <class T, int width>
+struct alignas(width * sizeof(T)) Lanes {
+  T at[width];
 };
 
 /// A part of a pooling layer as samples × channels × three windows; windows that are not there have
-/// one tap. A thread for each output: it writes it, or adds its gradient to the operands it comes
-/// from.
-template <class T>
+/// one tap. A thread for the output of `width` neighbouring channels. Channels, and the strides of
+/// all else, count in units of `width` elements.
+template <class T, int width>
 struct PoolPart {
-  const T* x = nullptr;  ///< where position 0 of the windows would be, of the part's first channel
-  T* y = nullptr;        ///< the part's first output, or its gradient
-  T* dx = nullptr;       ///< as x; null: forward
-  std::uint32_t samples = 1, channels = 1;
+  using Vector = Lanes<T, width>;
+  using Taken = Lanes<std::uint16_t, width>;
+  const Vector* x = nullptr;  ///< position 0 of the windows would be there, of the first channel
+  Vector* y = nullptr;        ///< the part's first output, or its gradient
+  Taken* taken = nullptr;     ///< by output: the tap that is the maximum; instead of writing to y
+  std::uint32_t channels = 1;
   std::int64_t x_sample = 0, x_channel = 0, y_sample = 0, y_channel = 0;  ///< strides
-  std::int64_t dx_sample = 0, dx_channel = 0;
   bool channels_last = false;
   bool maximum = true, count_padding = true;
-  bool atomic = false;  ///< outputs share operands
   PoolWindow w0, w1, w2;
 
-  constexpr void operator()(std::uint32_t i) const {
+  /// Which sample and channel, and how far along each window's axis.
+  struct Place {
+    std::uint32_t sample = 0, channel = 0, i0 = 0, i1 = 0, i2 = 0;
+  };
+  /// Of the i-th element of a box with these extents.
+  [[nodiscard]] constexpr Place place(std::uint32_t i, std::uint32_t n0, std::uint32_t n1,
+                                      std::uint32_t n2) const {
     const auto next = [&](std::uint32_t extent) {
+      if (extent == 1) return std::uint32_t{0};
       const std::uint32_t rest = i / extent;
       const std::uint32_t here = i - rest * extent;
       i = rest;
       return here;
     };
-    std::uint32_t channel = channels_last ? next(channels) : 0;
-    const std::uint32_t i2 = w2.count == 1 ? 0 : next(w2.count);
-    const std::uint32_t i1 = w1.count == 1 ? 0 : next(w1.count);
-    const std::uint32_t i0 = w0.count == 1 ? 0 : next(w0.count);
-    if (!channels_last) channel = next(channels);
-    const std::uint32_t sample = i;
-    const std::int32_t o0 = w0.begin + static_cast<std::int32_t>(i0);
-    const std::int32_t o1 = w1.begin + static_cast<std::int32_t>(i1);
-    const std::int32_t o2 = w2.begin + static_cast<std::int32_t>(i2);
-    const std::int64_t first = sample * x_sample + channel * x_channel +
+    Place at;
+    if (channels_last) at.channel = next(channels);
+    at.i2 = next(n2);
+    at.i1 = next(n1);
+    at.i0 = next(n0);
+    if (!channels_last) at.channel = next(channels);
+    at.sample = i;
+    return at;
+  }
+  /// The inverse, for the part's outputs.
+  [[nodiscard]] constexpr std::uint32_t number(const Place& at) const {
+    const std::uint32_t line = channels_last ? at.sample : at.sample * channels + at.channel;
+    const std::uint32_t n = ((line * w0.count + at.i0) * w1.count + at.i1) * w2.count + at.i2;
+    return channels_last ? n * channels + at.channel : n;
+  }
+  [[nodiscard]] constexpr Vector& output(const Place& at) const {
+    return y[at.sample * y_sample + at.channel * y_channel + at.i0 * w0.y_stride +
+             at.i1 * w1.y_stride + at.i2 * w2.y_stride];
+  }
+  /// What the average of an output divides by.
+  [[nodiscard]] constexpr Wide<T> divisor(std::int32_t o0, std::int32_t o1, std::int32_t o2) const {
+    return static_cast<Wide<T>>(w0.counted(o0, count_padding) * w1.counted(o1, count_padding) *
+                                w2.counted(o2, count_padding));
+  }
+  [[nodiscard]] constexpr std::int32_t tap(std::int32_t t0, std::int32_t t1,
+                                           std::int32_t t2) const {
+    return (t0 * w1.kernel + t1) * w2.kernel + t2;
+  }
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Place at = place(i, w0.count, w1.count, w2.count);
+    const std::int32_t o0 = w0.begin + static_cast<std::int32_t>(at.i0);
+    const std::int32_t o1 = w1.begin + static_cast<std::int32_t>(at.i1);
+    const std::int32_t o2 = w2.begin + static_cast<std::int32_t>(at.i2);
+    const std::int64_t first = at.sample * x_sample + at.channel * x_channel +
                                w0.start(o0) * w0.x_stride + w1.start(o1) * w1.x_stride +
                                w2.start(o2) * w2.x_stride;
-    const std::int64_t dx_first = sample * dx_sample + channel * dx_channel +
-                                  w0.start(o0) * w0.dx_stride + w1.start(o1) * w1.dx_stride +
-                                  w2.start(o2) * w2.dx_stride;
-    T& out = y[sample * y_sample + channel * y_channel + i0 * w0.y_stride + i1 * w1.y_stride +
-               i2 * w2.y_stride];
-    const auto each_tap = [&](const auto& visit) {
-      const auto [b0, e0] = w0.taps(o0);
-      const auto [b1, e1] = w1.taps(o1);
-      const auto [b2, e2] = w2.taps(o2);
-      for (std::int32_t t0 = b0; t0 < e0; ++t0) {
-        for (std::int32_t t1 = b1; t1 < e1; ++t1) {
-          for (std::int32_t t2 = b2; t2 < e2; ++t2) {
-            visit(t0 * w0.dilation, t1 * w1.dilation, t2 * w2.dilation);
+    Wide<T> result[width] = {};
+    Taken best{};
+    bool any = false;
+    const auto [b0, e0] = w0.taps(o0);
+    const auto [b1, e1] = w1.taps(o1);
+    const auto [b2, e2] = w2.taps(o2);
+    for (std::int32_t t0 = b0; t0 < e0; ++t0) {
+      for (std::int32_t t1 = b1; t1 < e1; ++t1) {
+        for (std::int32_t t2 = b2; t2 < e2; ++t2) {
+          const Vector operand = x[first + t0 * w0.dilation * w0.x_stride +
+                                   t1 * w1.dilation * w1.x_stride + t2 * w2.dilation * w2.x_stride];
+          for (int k = 0; k < width; ++k) {
+            const auto value = static_cast<Wide<T>>(operand.at[k]);
+            if (!maximum) {
+              result[k] += value;
+            } else if (!any || value > result[k]) {  // the first of the largest
+              result[k] = value;
+              best.at[k] = static_cast<std::uint16_t>(tap(t0, t1, t2));
+            }
           }
+          any = true;
         }
       }
-    };
-    const auto operand = [&](std::int32_t d0, std::int32_t d1, std::int32_t d2) {
-      return static_cast<Wide<T>>(
-          x[first + d0 * w0.x_stride + d1 * w1.x_stride + d2 * w2.x_stride]);
-    };
-    const auto slope = [&](std::int32_t d0, std::int32_t d1, std::int32_t d2) -> T& {
-      return dx[dx_first + d0 * w0.dx_stride + d1 * w1.dx_stride + d2 * w2.dx_stride];
-    };
-    if (maximum) {  // the first of the largest
-      std::int32_t where0 = 0;
-      std::int32_t where1 = 0;
-      std::int32_t where2 = 0;
-      Wide<T> most = 0;
-      bool any = false;
-      each_tap([&](std::int32_t d0, std::int32_t d1, std::int32_t d2) {
-        const Wide<T> value = operand(d0, d1, d2);
-        if (any && !(value > most)) return;
-        any = true;
-        most = value;
-        where0 = d0;
-        where1 = d1;
-        where2 = d2;
-      });
-      if (dx == nullptr) {
-        out = static_cast<T>(most);
-      } else {
-        add_to(slope(where0, where1, where2), static_cast<Wide<T>>(out), atomic);
-      }
+    }
+    if (taken != nullptr) {
+      taken[i] = best;
       return;
     }
-    const auto divisor =
-        static_cast<Wide<T>>(w0.counted(o0, count_padding) * w1.counted(o1, count_padding) *
-                             w2.counted(o2, count_padding));
-    if (dx == nullptr) {
-      Wide<T> sum = 0;
-      each_tap([&](auto... d) { sum += operand(d...); });
-      out = static_cast<T>(sum / divisor);
-    } else {
-      const Wide<T> share = static_cast<Wide<T>>(out) / divisor;
-      each_tap([&](auto... d) { add_to(slope(d...), share, atomic); });
+    const Wide<T> factor = maximum ? Wide<T>{1} : Wide<T>{1} / divisor(o0, o1, o2);
+    Vector out{};
+    for (int k = 0; k < width; ++k) out.at[k] = static_cast<T>(result[k] * factor);
+    output(at) = out;
+  }
+};
+
+/// The gradient of what a part of a pooling layer reads: a thread for an operand of `width`
+/// neighbouring channels sums what the outputs give it whose windows hold it.
+template <class T, int width>
+struct PoolGradient {
+  PoolPart<T, width> part;        ///< with the outputs' gradient as y
+  Lanes<T, width>* dx = nullptr;  ///< first operand
+  std::int64_t sample = 0, channel = 0, stride0 = 0, stride1 = 0, stride2 = 0;  ///< of dx
+  std::int32_t begin0 = 0, begin1 = 0, begin2 = 0;  ///< the operands' positions
+  std::uint32_t count0 = 1, count1 = 1, count2 = 1;
+  bool adds = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const auto at = part.place(i, count0, count1, count2);
+    const std::int32_t a0 = begin0 + static_cast<std::int32_t>(at.i0);
+    const std::int32_t a1 = begin1 + static_cast<std::int32_t>(at.i1);
+    const std::int32_t a2 = begin2 + static_cast<std::int32_t>(at.i2);
+    Wide<T> sum[width] = {};
+    each_output(part.w0, a0, [&](std::int32_t o0, std::int32_t t0) {
+      each_output(part.w1, a1, [&](std::int32_t o1, std::int32_t t1) {
+        each_output(part.w2, a2, [&](std::int32_t o2, std::int32_t t2) {
+          auto from = at;
+          from.i0 = static_cast<std::uint32_t>(o0 - part.w0.begin);
+          from.i1 = static_cast<std::uint32_t>(o1 - part.w1.begin);
+          from.i2 = static_cast<std::uint32_t>(o2 - part.w2.begin);
+          const Lanes<T, width> slope = part.output(from);
+          if (part.maximum) {
+            const auto taken = part.taken[part.number(from)];
+            const auto tap = part.tap(t0, t1, t2);
+            for (int k = 0; k < width; ++k) {
+              if (taken.at[k] == tap) sum[k] += static_cast<Wide<T>>(slope.at[k]);
+            }
+          } else {
+            const Wide<T> factor = Wide<T>{1} / part.divisor(o0, o1, o2);
+            for (int k = 0; k < width; ++k) sum[k] += static_cast<Wide<T>>(slope.at[k]) * factor;
+          }
+        });
+      });
+    });
+    Lanes<T, width>& to = dx[at.sample * sample + at.channel * channel + at.i0 * stride0 +
+                             at.i1 * stride1 + at.i2 * stride2];
+    Lanes<T, width> result{};
+    if (adds) result = to;
+    for (int k = 0; k < width; ++k) {
+      result.at[k] = static_cast<T>(adds ? static_cast<Wide<T>>(result.at[k]) + sum[k] : sum[k]);
+    }
+    to = result;
+  }
+
+ private:
+  /// visit(o, t) for the part's outputs along a window whose tap t is at `a`.
+  template <class Visit>
+  constexpr void each_output(const PoolWindow& w, std::int32_t a, const Visit& visit) const {
+    const std::int32_t top = a + w.pad;
+    const std::int32_t low = top - (w.kernel - 1) * w.dilation;
+    std::int32_t o = low <= 0 ? 0 : (low + w.step - 1) / w.step;
+    if (o < w.begin) o = w.begin;
+    const std::int32_t end = w.begin + static_cast<std::int32_t>(w.count);
+    for (; o < end && o * w.step <= top; ++o) {
+      const std::int32_t gap = top - o * w.step;
+      if (w.dilation == 1 || gap % w.dilation == 0) visit(o, gap / w.dilation);
     }
   }
 };

@@ -11,6 +11,16 @@ namespace parsim::hw {
 
 inline constexpr double norm_epsilon = 1e-5;
 
+/// Operands of a reduction whose rows lie side by side: term i of row r is at from[n][i * step +
+/// r]. Without operands rows don't; with them, term(begin(r), values) is what term(begin(r), i) is.
+template <class T, int N>
+struct Columns {
+  using Scalar = T;
+  static constexpr int operands = N;
+  const T* from[N] = {};
+  std::uint32_t step = 0;
+};
+
 /// A part of a normalisation.
 template <class T>
 struct NormPart {
@@ -67,6 +77,11 @@ struct NormPart {
     const Wide<T> gradient = dy.wide(index);
     return affine ? gradient * of_channel(scale, index.along(channel_axis)) : gradient;
   }
+  /// Rows of a plain part that lie side by side: element i of a row is `groups.size()` elements
+  /// from element i - 1.
+  [[nodiscard]] constexpr bool by_columns() const {
+    return plain && channel_is_group && inner == 1;
+  }
   /// Of the i-th element of a plain part in memory's order.
   struct Place {
     std::uint32_t row = 0;
@@ -85,6 +100,7 @@ template <class T>
 struct NormStatistics {
   NormPart<T> part;
   bool terms_adjacent = false;
+  Columns<T, 1> columns;
   using Row = typename NormPart<T>::Row;
   [[nodiscard]] constexpr Row begin(std::uint32_t number) const {
     Row row = part.row(number);
@@ -92,7 +108,11 @@ struct NormStatistics {
     return row;
   }
   [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, std::uint32_t i) const {
-    const Wide<T> gap = part.element(row, i) - row.pivot;
+    return term(row, {part.element(row, i)});
+  }
+  /// Of an element: x.
+  [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, const Wide<T> (&v)[1]) const {
+    const Wide<T> gap = v[0] - row.pivot;
     return {gap, gap * gap};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
@@ -115,19 +135,28 @@ struct NormForward {
   constexpr void operator()(std::uint32_t i) const {
     const Index at = loops.index(i);
     y(at) = static_cast<T>(
-        result(part.x.wide(at), part.groups.number(at), at.along(part.channel_axis)));
+        made(part.groups.number(at), at.along(part.channel_axis))({part.x.wide(at)}));
   }
   /// Of a plain part, in memory's order.
   constexpr Wide<T> operator()(std::uint32_t i, const Wide<T> (&v)[1]) const {
     const auto [row, channel] = part.place(i, rows);
-    return result(v[0], row, channel);
+    return made(row, channel)(v);
   }
-
- private:
-  [[nodiscard]] constexpr Wide<T> result(Wide<T> x, std::uint32_t row, std::int32_t channel) const {
-    const Wide<T> value = part.normal(x, row);
-    if (!part.affine) return value;
-    return value * part.of_channel(part.scale, channel) + part.of_channel(part.shift, channel);
+  /// What the elements of a group and channel share.
+  struct Made {
+    Wide<T> mean = 0, factor = 0, shift = 0;
+    constexpr Wide<T> operator()(const Wide<T> (&v)[1]) const {
+      return (v[0] - mean) * factor + shift;
+    }
+  };
+  [[nodiscard]] constexpr Made made(std::uint32_t row, std::int32_t channel) const {
+    if (!part.affine) return {part.mean[row], part.scatter[row], 0};
+    return {part.mean[row], part.scatter[row] * part.of_channel(part.scale, channel),
+            part.of_channel(part.shift, channel)};
+  }
+  [[nodiscard]] constexpr bool by_columns() const { return part.by_columns(); }
+  [[nodiscard]] constexpr Made column(std::uint32_t row) const {
+    return made(row, part.first_channel + static_cast<std::int32_t>(row));
   }
 };
 
@@ -138,9 +167,14 @@ struct NormGradientSums {
   View<T> scale_gradient, shift_gradient;  ///< of no memory: elsewhere
   bool atomic = false;
   bool terms_adjacent = false;
+  Columns<T, 2> columns;
 
   using Row = typename NormPart<T>::Row;
-  [[nodiscard]] constexpr Row begin(std::uint32_t number) const { return part.row(number); }
+  [[nodiscard]] constexpr Row begin(std::uint32_t number) const {
+    Row row = part.row(number);
+    row.pivot = part.mean[number];
+    return row;
+  }
   [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, std::uint32_t i) const {
     if (part.plain) {
       const std::int64_t at = row.base + part.offset_in(part.member_walk, i);
@@ -148,13 +182,17 @@ struct NormGradientSums {
       if (part.affine && !part.channel_is_group) {
         g *= part.of_channel(part.scale, part.first_channel + static_cast<std::int32_t>(i));
       }
-      return {g, g * part.normal(static_cast<Wide<T>>(part.x.data[at]), row.number)};
+      return term(row, {static_cast<Wide<T>>(part.x.data[at]), g});
     }
     const Index at = part.at(row.number, i);
-    const Wide<T> g = part.scaled(at);
-    return {g, g * part.normal(part.x.wide(at), row.number)};
+    return term(row, {part.x.wide(at), part.scaled(at)});
+  }
+  /// Of an element: x, and the gradient of what it became, times scale where that is the row's own.
+  [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, const Wide<T> (&v)[2]) const {
+    return {v[1], v[1] * (v[0] - row.pivot)};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
+    sums.second *= part.scatter[row];
     Wide<T> factor = 1;
     if (part.plain && part.affine && part.channel_is_group) {
       const Index channel{{part.first_channel + static_cast<std::int32_t>(row)}};
@@ -180,20 +218,29 @@ struct NormBackward {
   constexpr void operator()(std::uint32_t i) const {
     const Index at = loops.index(i);
     const std::uint32_t row = part.groups.number(at);
-    add_to(dx(at), result(part.scaled(at), part.x.wide(at), row), false);
+    add_to(dx(at), made(row, 1)({part.x.wide(at), part.scaled(at)}), false);
   }
   /// Of a plain part, in memory's order: x and the output's gradient.
   constexpr Wide<T> operator()(std::uint32_t i, const Wide<T> (&v)[2]) const {
     const auto [row, channel] = part.place(i, rows);
-    return result(part.affine ? v[1] * part.of_channel(part.scale, channel) : v[1], v[0], row);
+    return made(row, part.affine ? part.of_channel(part.scale, channel) : 1)(v);
   }
-
- private:
-  [[nodiscard]] constexpr Wide<T> result(Wide<T> g, Wide<T> x, std::uint32_t row) const {
-    const auto n = static_cast<Wide<T>>(part.members.size());
-    const Wide<T> value =
-        g - part.gradient_sum[row] / n - part.normal(x, row) * part.gradient_dot[row] / n;
-    return value * part.scatter[row];
+  /// What the elements of a group and channel share.
+  struct Made {
+    Wide<T> mean = 0, factor = 0, slope = 0, product = 0;
+    constexpr Wide<T> operator()(const Wide<T> (&v)[2]) const {
+      return v[1] * factor - slope - (v[0] - mean) * product;
+    }
+  };
+  [[nodiscard]] constexpr Made made(std::uint32_t row, Wide<T> scale) const {
+    const Wide<T> share = part.scatter[row] / static_cast<Wide<T>>(part.members.size());
+    return {part.mean[row], part.scatter[row] * scale, part.gradient_sum[row] * share,
+            part.gradient_dot[row] * share * part.scatter[row]};
+  }
+  [[nodiscard]] constexpr bool by_columns() const { return part.by_columns(); }
+  [[nodiscard]] constexpr Made column(std::uint32_t row) const {
+    const std::int32_t channel = part.first_channel + static_cast<std::int32_t>(row);
+    return made(row, part.affine ? part.of_channel(part.scale, channel) : 1);
   }
 };
 
