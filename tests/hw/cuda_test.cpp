@@ -148,6 +148,26 @@ TEST_CASE("cuda: sums of another type than the weights' are refused, not done ot
         "--reduce-precision: fp32 with bf16; accepted on CUDA: bf16");
 }
 
+TEST_CASE("cuda: norms and pools of eight channels at a time equal the host's numbers") {
+  const Network network = pooled_network();
+  const Cluster cluster = star_of(3, "10 GB/s", "1us");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  for (const char* name : {"data", "model", "layer-wise"}) {
+    strategies::StrategyInput input{network, cluster, *cost};
+    input.batch = 6;
+    ExecDag dag = lowering::lower(network, cluster,
+                                  plan_on_all_devices(strategies::strategy(name, "test"), input));
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      const Emulated machine({.gpus = 1, .seed = 7});
+      dag.precision = dag.reduce_precision = precision;
+      CAPTURE(name);
+      CAPTURE(to_text(precision));
+      hw::CudaExecutor gpus(std::vector{32, 24, 16});
+      CHECK(gpus.check(dag) == "");
+    }
+  }
+}
+
 TEST_CASE("cuda: every strategy's step in every precision equals the host's numbers") {
   const Cluster cluster =
       star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s"),

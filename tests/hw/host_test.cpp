@@ -74,9 +74,10 @@ std::vector<Span> virtual_spans(const ExecDag& dag, const std::vector<Seconds>& 
 /// What tests/hw/data has under this name.
 ExecDag dag_for(const std::string& name) {
   const bool transformer = name == "transformer", llama = name == "llama";
-  const Network network = transformer ? tiny_transformer(1)
-                          : llama     ? tiny_llama(true)
-                                      : tiny_network("residual");
+  const Network network = transformer        ? tiny_transformer(1)
+                          : llama            ? tiny_llama(true)
+                          : name == "pooled" ? pooled_network()
+                                             : tiny_network("residual");
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
   strategies::StrategyInput input{network, cluster, *cost};
@@ -85,7 +86,9 @@ ExecDag dag_for(const std::string& name) {
   if (transformer || llama) input.tensor_parallel = 3;
   if (name == "server") input.sync = Sync::Kind::server;
   if (name == "server") input.server = DeviceId{0};
-  const std::string strategy = name == "server" ? "data" : transformer || llama ? "tensor" : name;
+  const std::string strategy = name == "server" || name == "pooled" ? "data"
+                               : transformer || llama               ? "tensor"
+                                                                    : name;
   return lowering::lower(
       network, cluster, plan_on_all_devices(parsim::strategies::strategy(strategy, "test"), input));
 }
@@ -95,7 +98,7 @@ ExecDag dag_for(const std::string& name) {
 // tests/hw/tsan runs them without strategies or a simulator. PARSIM_REGENERATE=1 writes them anew.
 TEST_CASE("host: saved DAG files compute what the float64 interpreter computes") {
   for (const std::string name :
-       {"data", "model-even", "pipeline", "server", "transformer", "llama"}) {
+       {"data", "model-even", "pipeline", "server", "transformer", "llama", "pooled"}) {
     const std::string path = std::string(PARSIM_SOURCE_DIR) + "/tests/hw/data/" + name + ".json";
     if (std::getenv("PARSIM_REGENERATE") != nullptr) std::ofstream(path) << to_json(dag_for(name));
     std::ifstream file(path);
