@@ -20,14 +20,14 @@ class HostTensors {
   using Scalar = T;
 
   /// mine            the one device whose tensors this process has; else it has all of them
-  /// channels_last   as wants_channels_last() says; else row-major
+  /// for_libraries   tensors lie as library_layout() says; else row-major
   explicit HostTensors(const ExecDag& dag, std::optional<DeviceId> mine = {},
-                       bool channels_last = false)
+                       bool for_libraries = false)
       : dag_(dag),
         stores_(parsim::hw::stores(dag)),
         received_(received_gradients(dag)),
         mine_(mine),
-        channels_last_(channels_last) {
+        for_libraries_(for_libraries) {
     samples_ = dag.batch / stores_.micro_batches;
     std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
     for (const auto& [key, store] : stores_.all) {
@@ -39,7 +39,7 @@ class HostTensors {
     const auto found = stores_.all.find(key);
     ensure(found != stores_.all.end(), "a kernel's tensor is among the DAG's stores");
     return dense_view(memory_.at(key).data(), found->second.box,
-                      channels_last_ && wants_channels_last(dag_, key));
+                      for_libraries_ ? library_layout(dag_, key) : Layout::row_major);
   }
   [[nodiscard]] View<T> view_of(const TensorSlice& slice) {
     for (const auto& [mirrored, view] : mirrors_) {
@@ -128,7 +128,7 @@ class HostTensors {
   std::vector<StoreKey> received_;  ///< weight gradients that transfers add to, sorted
   bool rivalry_ = false;
   std::optional<DeviceId> mine_;
-  bool channels_last_;
+  bool for_libraries_;
   std::vector<std::pair<TensorSlice, View<T>>> mirrors_;
 };
 

@@ -2,26 +2,44 @@
 // state before the step. See hw/kernels.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "hw/kernels_attention.hpp"
 #include "hw/kernels_combine.hpp"
+#include "hw/kernels_experts.hpp"
 #include "hw/kernels_layers.hpp"
 #include "hw/kernels_products.hpp"
 
 namespace parsim::hw {
 
-/// Whether libraries get the tensor with the channel innermost: images and, of weights with at
-/// least three axes, the second one.
-[[nodiscard]] inline bool wants_channels_last(const ExecDag& dag, const StoreKey& key) {
-  if (key.tensor.kind == Tensor::Kind::parameter) return true;
-  if (holds_statistics(key)) return false;
+/// Whether the weights are of experts.
+[[nodiscard]] inline bool is_of_experts(const Network& network, ParameterId id) {
+  if (network[id].extents.size() < 2) return false;
+  return std::any_of(network.layers.begin(), network.layers.end(), [&](const Layer& layer) {
+    return layer.kind.as<ExpertDense>() != nullptr &&
+           std::find(layer.parameters.begin(), layer.parameters.end(), id) !=
+               layer.parameters.end();
+  });
+}
+
+/// How libraries get a tensor: images with the channel innermost and, of convolutions' weights, the
+/// second axis; what experts read and make with each expert's rows in one piece.
+[[nodiscard]] inline Layout library_layout(const ExecDag& dag, const StoreKey& key) {
+  if (key.tensor.kind == Tensor::Kind::parameter) {
+    return is_of_experts(dag.network, ParameterId{key.tensor.index}) ? Layout::row_major
+                                                                     : Layout::channels_last;
+  }
+  if (holds_statistics(key)) return Layout::row_major;
   LayerId layer{key.tensor.index};
   if (key.tensor.kind == Tensor::Kind::edge) {
     layer = dag.network[layer].inputs[static_cast<std::size_t>(key.tensor.input)];
   }
   const Shape& shape = dag.network[layer].out;
-  return shape.axes.size() > 1 && shape.axes[0].dim == Dim::channel;
+  if (shape.axes.size() < 2) return Layout::row_major;
+  return shape.axes[0].dim == Dim::channel  ? Layout::channels_last
+         : shape.axes[0].dim == Dim::expert ? Layout::experts_first
+                                            : Layout::row_major;
 }
 
 /// How a store is filled before the step: training data, weights and their full-precision copies;
@@ -100,6 +118,8 @@ class OpKernels {
             ProductKernels<Engine>(engine_, part, out[0])(kind);
           } else if constexpr (requires(AttentionKernels<Engine> a) { a(kind); }) {
             AttentionKernels<Engine>(engine_, part, out[0])(kind);
+          } else if constexpr (requires(ExpertKernels<Engine> e) { e(kind); }) {
+            ExpertKernels<Engine>(engine_, part, out[0])(kind);
           } else if constexpr (requires(CombineKernels<Engine> c) { c(kind); }) {
             CombineKernels<Engine>(engine_, part, out[0])(kind);
           } else if constexpr (requires(LayerKernels<Engine> l) { l(kind); }) {

@@ -34,6 +34,7 @@ struct DenseRequest {
   Region x, w, y;
   View<T> x_view, w_view, y_view;
   bool overwrites = false, atomic = false;
+  bool experts = false;  ///< axis 0 alone numbers products; those before the last are rows
 };
 
 template <class Engine>

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -37,17 +39,37 @@ namespace parsim::hw {
   return strides;
 }
 
+/// How a tensor lies in memory: row-major, with the channel axis (1) innermost, or with the experts
+/// (axis 1) before the samples, so that each expert's rows follow each other.
+enum class Layout : std::uint8_t { row_major, channels_last, experts_first };
+
+[[nodiscard]] inline std::array<std::int64_t, most_axes> dense_strides(const Region& box,
+                                                                       Layout layout) {
+  if (layout != Layout::experts_first || box.rank() < 2) {
+    return dense_strides(box, layout == Layout::channels_last);
+  }
+  Region turned = box;
+  std::swap(turned[0], turned[1]);
+  auto strides = dense_strides(turned, false);
+  std::swap(strides[0], strides[1]);
+  return strides;
+}
+
 /// A dense tensor over `box` at `data`.
 template <class T>
-[[nodiscard]] View<T> dense_view(T* data, const Region& box, bool channels_last) {
+[[nodiscard]] View<T> dense_view(T* data, const Region& box, Layout layout) {
   View<T> view;
   view.data = data;
-  const auto strides = dense_strides(box, channels_last);
+  const auto strides = dense_strides(box, layout);
   for (std::size_t a = 0; a < box.rank(); ++a) {
     view.begin[a] = narrow(box[a].begin);
     view.stride[a] = strides[a];
   }
   return view;
+}
+template <class T>
+[[nodiscard]] View<T> dense_view(T* data, const Region& box, bool channels_last) {
+  return dense_view(data, box, channels_last ? Layout::channels_last : Layout::row_major);
 }
 
 [[nodiscard]] inline Box box_of(const Region& region) {

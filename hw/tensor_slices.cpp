@@ -18,9 +18,10 @@ Tensor parameter_tensor(ParameterId id) { return {Tensor::Kind::parameter, id.va
 Tensor output_tensor(LayerId id) { return {Tensor::Kind::output, id.value, -1}; }
 constexpr std::int32_t statistics_input = -2;  ///< of an edge that leads from no producer
 
-/// Whether backward passes of a kind look at an operand of the layer, or at gradients alone.
-bool reads_operands(const LayerKind& kind, Pass pass) {
-  if (pass == Pass::backward_data) return false;  // the layer is linear
+/// Whether backward passes of a kind look at an operand of the layer, or not.
+bool reads_operand(const LayerKind& kind, Pass pass, std::size_t input) {
+  if (kind.as<ExpertDispatch>() != nullptr) return input == 1;  // the router's probabilities
+  if (pass == Pass::backward_data) return false;                // the layer is linear
   if (const auto* combine = kind.as<Combine>()) {
     return combine->function != "add" && combine->function != "sub";
   }
@@ -43,7 +44,9 @@ class Uses {
     const ComputeSlices p = compute_slices(dag_, op, trained_);
     const bool forward = op.pass == Pass::forward || op.pass == Pass::recompute;
     const LayerKind& kind = dag_.network[dag_.work(op.work).layer].kind;
-    touch(p.inputs, forward || reads_operands(kind, op.pass) ? Use::reads : Use::names);
+    for (std::size_t i = 0; i < p.inputs.size(); ++i) {
+      touch_(p.inputs[i], forward || reads_operand(kind, op.pass, i) ? Use::reads : Use::names);
+    }
     touch(p.parameters, Use::reads);
     if (forward) {
       touch_(p.statistics, Use::overwrites);
@@ -282,11 +285,9 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
   const auto among = [](const auto& words, const std::string& word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
-  if (kind.as<ExpertDispatch>() != nullptr || kind.as<ExpertDense>() != nullptr ||
-      kind.as<ExpertCombine>() != nullptr) {
-    return "a mixture of experts";
-  }
-  if (const auto* activation = kind.as<Activation>()) {
+  if (const auto* experts = kind.as<ExpertDense>()) {
+    if (experts->imbalance != 1) return "experts that are busier than others";
+  } else if (const auto* activation = kind.as<Activation>()) {
     const bool learned = activation->parameters > 0;
     if (!learned && !among(activations, activation->function)) return activation->function;
   } else if (const auto* combine = kind.as<Combine>()) {

@@ -179,10 +179,10 @@ struct Matrices {
   bool direct = false;  ///< strides as below; else it is copied to where it has no gaps
   std::int64_t batch_stride = 0, row_stride = 0;
 
-  Matrices(const Region& region, const View<float>& view, bool batched)
+  /// split   axes before it number the matrices, those after it but the last are rows
+  Matrices(const Region& region, const View<float>& view, std::size_t split)
       : own(strided(region, view)), at(start_of(view, region)) {
     const std::size_t last = region.rank() - 1;
-    const std::size_t split = batched ? last - 1 : 0;
     columns = region[last].size();
     for (std::size_t a = 0; a < split; ++a) batch *= region[a].size();
     rows = region.volume() / (batch * columns);
@@ -221,7 +221,11 @@ CpuProducts::CpuProducts(CpuProducts&&) noexcept = default;
 //     forward   y = x · wᵀ      data   dx = dy · w      weights   dw = dyᵀ · x
 std::optional<CpuProducts::Action> CpuProducts::multiply(const DenseRequest<float>& r,
                                                          bool batched) {
-  const Matrices x(r.x, r.x_view, batched), w(r.w, r.w_view, batched), y(r.y, r.y_view, batched);
+  const auto matrices = [&](const Region& region, const View<float>& view) {
+    return Matrices(region, view, r.experts ? 1 : batched ? region.rank() - 2 : 0);
+  };
+  const Matrices x = matrices(r.x, r.x_view), w = matrices(r.w, r.w_view);
+  const Matrices y = matrices(r.y, r.y_view);
   const bool forward = r.product == Product::forward, weights = r.product == Product::weights;
   const Matrices& left = forward ? x : y;
   const Matrices& right = weights ? x : w;

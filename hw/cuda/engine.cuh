@@ -417,7 +417,7 @@ class CudaEngine {
   /// The store's numbers in the memory's order, and a view of them.
   [[nodiscard]] std::vector<T> download(const StoreKey& key) const;
   [[nodiscard]] const Stores& stores() const { return stores_; }
-  [[nodiscard]] bool channels_last(const StoreKey& key) const;
+  [[nodiscard]] Layout layout(const StoreKey& key) const;
   /// Of the kernels of attention made so far: all, and those that store no scores.
   struct AttentionCount {
     int all = 0, fused = 0;

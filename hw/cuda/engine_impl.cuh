@@ -45,21 +45,21 @@ CudaEngine<T>::~CudaEngine() {
 }
 
 template <class T>
-bool CudaEngine<T>::channels_last(const StoreKey& key) const {
-  return wants_channels_last(dag_, key);
+Layout CudaEngine<T>::layout(const StoreKey& key) const {
+  return library_layout(dag_, key);
 }
 
 template <class T>
 View<T> CudaEngine<T>::view(const StoreKey& key) {
   char* data = per_device_[key.device.index()].arena.get() + plan_.offset(key, op_);
-  return dense_view(reinterpret_cast<T*>(data), stores_.all.at(key).box, channels_last(key));
+  return dense_view(reinterpret_cast<T*>(data), stores_.all.at(key).box, layout(key));
 }
 
 template <class T>
 View<float> CudaEngine<T>::state(const StoreKey& key) {
   if (!stores_.all.contains(key)) return {};
   char* data = per_device_[key.device.index()].arena.get() + plan_.offset(key, op_);
-  return dense_view(reinterpret_cast<float*>(data), stores_.all.at(key).box, channels_last(key));
+  return dense_view(reinterpret_cast<float*>(data), stores_.all.at(key).box, layout(key));
 }
 
 template <class T>
@@ -249,13 +249,14 @@ template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply_each(
     const DenseRequest<T>& r) {
   const std::size_t last = r.x.rank() - 1;
-  const std::int64_t rows = r.x[last - 1].size();
   const std::int64_t inner = r.x[last].size();
+  const std::int64_t batch =
+      r.experts ? r.x[0].size() : r.x.volume() / (r.x[last - 1].size() * inner);
   const std::shared_ptr<MatrixPlan> plan =
-      matrix_plan({r.product, dag_.precision, rows, r.w[last - 1].size(), inner,
-                   r.x.volume() / (rows * inner)});
+      matrix_plan({r.product, dag_.precision, r.x.volume() / (batch * inner),
+                   r.w[r.w.rank() - 2].size(), inner, batch});
   if (!plan) return std::nullopt;
-  return by_library(r, false, true, plan->workspace_bytes(),
+  return by_library(r, false, r.overwrites || !r.atomic, plan->workspace_bytes(),
                     [plan](const CudaContext& context, const LibraryCall& call) {
                       plan->run(context.blas, call.x, call.w, call.y, call.adds, call.workspace,
                                 context.stream);

@@ -237,7 +237,7 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
         expected, compared, dag.precision, tolerance(dag.precision),
         [&](const StoreKey& key, const Region& box) {
           std::vector<T> raw = engine.download(key);
-          const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));
+          const View<T> view = dense_view(raw.data(), box, engine.layout(key));
           Loops loops;  // row-major
           for (std::size_t a = 0; a < box.rank(); ++a) {
             loops.over(a, narrow(box[a].begin), static_cast<std::uint32_t>(box[a].size()));

@@ -290,7 +290,7 @@ class MessageMaker {
     return reinterpret_cast<T*>(buffer_ + at);
   }
   [[nodiscard]] View<T> dense(const TensorSlice& slice, T* data) const {
-    return dense_view(data, slice.region, engine_.channels_last(slice.key));
+    return dense_view(data, slice.region, engine_.layout(slice.key));
   }
   /// Where the slice lies, if it lies there as in a message; else null.
   [[nodiscard]] T* in_place(const TensorSlice& slice) const {

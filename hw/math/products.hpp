@@ -150,6 +150,13 @@ struct DensePart {
   int last = 1;
   std::int32_t sum_begin = 0, sum_end = 0;
   bool add_bias = false;
+  bool experts = false;  ///< axis 1 numbers experts, which have weights of their own
+
+  /// Of the weights: what input channel c adds to an output. Its first axes are the bias's.
+  [[nodiscard]] constexpr Index weight_at(const Index& o, std::int32_t c = 0) const {
+    const std::int32_t unit = o.along(last);
+    return experts ? Index{{o.at[1], unit, c}} : Index{{unit, c}};
+  }
 };
 
 template <class T>
@@ -160,11 +167,11 @@ struct DenseForward {
 
   constexpr void operator()(std::uint32_t i) const {
     const Index o = loops.index(i);
-    Wide<T> sum = part.add_bias ? part.bias.wide(Index{{o.at[part.last]}}) : Wide<T>{0};
+    Wide<T> sum = part.add_bias ? part.bias.wide(part.weight_at(o)) : Wide<T>{0};
     Index in = o;
     for (std::int32_t c = part.sum_begin; c < part.sum_end; ++c) {
       in.at[part.last] = c;
-      sum += part.x.wide(in) * part.w.wide(Index{{o.at[part.last], c}});
+      sum += part.x.wide(in) * part.w.wide(part.weight_at(o, c));
     }
     if (add) sum += part.y.wide(o);
     part.y(o) = static_cast<T>(sum);
@@ -183,7 +190,7 @@ struct DenseData {
     Wide<T> sum = 0;
     for (std::int32_t f = part.out.begin[part.last]; f < part.out.end[part.last]; ++f) {
       o.at[part.last] = f;
-      sum += part.y.wide(o) * part.w.wide(Index{{f, in.at[part.last]}});
+      sum += part.y.wide(o) * part.w.wide(part.weight_at(o, in.at[part.last]));
     }
     add_to(dx(in), sum, false);
   }
@@ -192,7 +199,7 @@ struct DenseData {
 template <class T>
 struct DenseWeights {
   Loops loops;      ///< over the weights' box
-  Loops positions;  ///< over part.out without the channel axis
+  Loops positions;  ///< over part.out without the channel axis, and without that of experts
   DensePart<T> part;
   View<T> dw;
   bool atomic = false;
@@ -200,9 +207,10 @@ struct DenseWeights {
   constexpr void operator()(std::uint32_t i) const {
     const Index weight = loops.index(i);
     Index out_start{};
-    out_start.at[part.last] = weight.at[0];
     Index in_start{};
-    in_start.at[part.last] = weight.at[1];
+    if (part.experts) out_start.at[1] = in_start.at[1] = weight.at[0];
+    out_start.at[part.last] = weight.at[part.experts ? 1 : 0];
+    in_start.at[part.last] = weight.at[part.experts ? 2 : 1];
     Wide<T> sum = 0;
     const std::uint32_t count = positions.size();
     for (std::uint32_t p = 0; p < count; ++p) {

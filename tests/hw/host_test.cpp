@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <stdexcept>
 
 #include "core/errors.hpp"
@@ -15,9 +14,9 @@
 #include "sim/sim.hpp"
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/hw/host_difference.hpp"
 #include "tests/hw/runnable.hpp"
 #include "tests/support/approx.hpp"
-#include "tests/support/interpreter.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
@@ -29,40 +28,6 @@ namespace parsim::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-hw::StoreKey key_of(const StoreKey& key) {
-  return {key.device, key.tensor, key.role, key.micro_batch};
-}
-
-/// The first store in which threads and the float64 interpreter differ, or "". Both know the DAG
-/// file only.
-std::string difference(const ExecDag& made) {
-  const ExecDag dag = dag_from_json(to_json(made), "test");
-  Memory expected = interpret(dag, issue_order(dag));
-  hw::HostNumbers numbers(dag);
-  const Timeline timeline = numbers.run(hw::dispatch(dag));
-  ensure(timeline.spans.size() == dag.size(), "every operation has a span");
-  std::size_t compared = 0;
-  for (const auto& [key, accesses] : expected.log()) {
-    std::set<Region> regions;
-    for (const Access& access : accesses) {
-      if (access.kind != Access::Kind::read) regions.insert(access.region);
-    }
-    for (const Region& region : regions) {
-      const Block block = expected.read(key, region);
-      const std::vector<double> found = numbers.values(key_of(key), region);
-      Block computed(region);
-      computed.values() = found;
-      const double error = relative_error(computed, block);
-      ++compared;
-      if (!(error < 1e-9)) {
-        return describe(dag, key) + " over " + to_text(region) + " is off by " +
-               std::to_string(error);
-      }
-    }
-  }
-  return compared > 3 ? "" : "nothing was compared";
-}
 
 /// Of a step whose operations sleep for these durations, in virtual time.
 std::vector<Span> virtual_spans(const ExecDag& dag, const std::vector<Seconds>& durations) {
@@ -104,7 +69,7 @@ TEST_CASE("host: saved DAG files compute what the float64 interpreter computes")
     std::ifstream file(path);
     const std::string text(std::istreambuf_iterator<char>(file), {});
     CAPTURE(name);
-    CHECK(difference(dag_from_json(text, path)) == "");
+    CHECK(host_difference(dag_from_json(text, path)) == "");
   }
 }
 
@@ -116,7 +81,8 @@ TEST_CASE("host: any valid plan computes what the float64 interpreter computes")
     const Plan plan = with_split_states(random_plan(network, gpus, 8, seed), seed);
     CAPTURE(network.name);
     CAPTURE(seed);
-    CHECK(difference(lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"), plan)) == "");
+    CHECK(host_difference(lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"), plan)) ==
+          "");
   }
 }
 
@@ -138,8 +104,8 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
       input.budget = 20;
       CAPTURE(network.name);
       CAPTURE(strategy.name);
-      CHECK(difference(lowering::lower(network, cluster, plan_on_all_devices(strategy, input))) ==
-            "");
+      CHECK(host_difference(
+                lowering::lower(network, cluster, plan_on_all_devices(strategy, input))) == "");
     }
   }
 }
@@ -157,7 +123,7 @@ TEST_CASE("host: products in chunks compute what the float64 interpreter compute
     CAPTURE(network.name);
     CHECK(std::any_of(plan.layers.begin(), plan.layers.end(),
                       [](const LayerPlan& layer) { return layer.overlap; }));
-    CHECK(difference(lowering::lower(network, cluster, plan)) == "");
+    CHECK(host_difference(lowering::lower(network, cluster, plan)) == "");
   }
 }
 
@@ -173,7 +139,7 @@ TEST_CASE("host: shares of several micro-batches' gradients add up") {
   for (const std::int32_t stage : {2, 3}) {
     CAPTURE(stage);
     input.zero_stage = stage;
-    CHECK(difference(lowering::lower(
+    CHECK(host_difference(lowering::lower(
               network, cluster,
               strategies::with_memory_options(input, strategies::plan_hybrid(input)))) == "");
   }
@@ -202,7 +168,7 @@ TEST_CASE("host: groups of replicas sum the shares of their gradients") {
       over = over || dag.stream(OpId{i}) == Stream::replicas;
     }
     CHECK(over);
-    CHECK(difference(dag) == "");
+    CHECK(host_difference(dag) == "");
   }
 }
 

@@ -15,50 +15,18 @@
 #include "lowering/estimate.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
-#include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
-#include "strategies/layout.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/meaning.hpp"
+#include "tests/support/mixtures.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim::testing {
 namespace {
-
-/// A language model whose loss is of its first word: what the interpreter can compute.
-Network tiny_moe(const std::string& options) {
-  Network net = networks::load_network(
-      "gpt:layers=2,hidden=8,heads=4,seq_length=4,vocab_size=6,ffn_hidden=6," + options, {},
-      "test");
-  net.layers.pop_back();
-  const LayerId first =
-      add_layer(net, "first", Slicing{0, 0, 1, 1}, {LayerId{net.layers.size() - 1}});
-  add_layer(net, "loss", Loss{}, {add_layer(net, "vector", Flatten{}, {first})});
-  return net;
-}
-
-struct Degrees {
-  std::size_t tensor = 1, data = 1, pipeline = 1, experts = 1;
-  bool whole = false;  ///< experts in tensor groups
-};
-
-Plan plan_of(strategies::StrategyInput& input, const Degrees& degrees) {
-  input.expert_parallel = static_cast<std::int32_t>(degrees.experts);
-  if (degrees.whole) input.expert_tensor_parallel = 1;
-  std::vector<std::size_t> first = strategies::first_layers_of_blocks(input.network);
-  first.resize(degrees.pipeline);
-  std::vector<DeviceId> devices;
-  for (std::size_t d = 0; d < degrees.tensor * degrees.data * degrees.pipeline; ++d) {
-    devices.emplace_back(d);
-  }
-  const strategies::Layout layout =
-      strategies::even_layout(first, degrees.tensor, degrees.data, devices);
-  return strategies::with_memory_options(input, strategies::plan_layout(input, layout));
-}
 
 /// The all-to-alls of a plan's DAG and what they bring.
 std::pair<std::int64_t, std::int64_t> all_to_alls(const ExecDag& dag) {
@@ -79,24 +47,24 @@ TEST_CASE("experts: divided among replicas they compute what the unsplit network
   // Slots for all tokens (4 of 4 experts of 2), for those of a router in balance, and for fewer.
   const char* networks[] = {"experts=4,capacity=2", "experts=4,top_k=1,shared_ffn_hidden=4",
                             "experts=5,capacity=0.7,bias=no"};
-  const Degrees all[] = {{1, 2, 1, 2},
-                         {1, 4, 1, 2},
-                         {1, 4, 1, 4},
-                         {1, 3, 1, 3},
-                         {2, 2, 1, 2},
-                         {2, 4, 1, 2},
-                         {2, 2, 2, 2},
-                         {1, 2, 2, 2},
-                         {3, 2, 1, 2},
-                         // Whole experts in tensor groups: of all devices, of two groups of four,
-                         // of a tensor group, of half of one, of each device all.
-                         {2, 2, 1, 4, true},
-                         {2, 4, 1, 4, true},
-                         {2, 2, 1, 2, true},
-                         {4, 2, 1, 2, true},
-                         {2, 2, 1, 1, true},
-                         {2, 1, 2, 2, true},
-                         {2, 2, 2, 4, true}};
+  const ExpertDegrees all[] = {{1, 2, 1, 2},
+                               {1, 4, 1, 2},
+                               {1, 4, 1, 4},
+                               {1, 3, 1, 3},
+                               {2, 2, 1, 2},
+                               {2, 4, 1, 2},
+                               {2, 2, 2, 2},
+                               {1, 2, 2, 2},
+                               {3, 2, 1, 2},
+                               // Whole experts in tensor groups: of all devices, of two groups of
+                               // four, of a tensor group, of half of one, of each device all.
+                               {2, 2, 1, 4, true},
+                               {2, 4, 1, 4, true},
+                               {2, 2, 1, 2, true},
+                               {4, 2, 1, 2, true},
+                               {2, 2, 1, 1, true},
+                               {2, 1, 2, 2, true},
+                               {2, 2, 2, 4, true}};
   std::mt19937_64 random(3);
   const auto one_of = [&](auto... choices) {
     const auto list = std::array{choices...};
@@ -105,7 +73,7 @@ TEST_CASE("experts: divided among replicas they compute what the unsplit network
   const int rounds = long_tests() ? 12 : 2;
   for (int round = 0; round < rounds; ++round) {
     for (const char* options : networks) {
-      for (const Degrees& degrees : all) {
+      for (const ExpertDegrees& degrees : all) {
         const World world(tiny_moe(options), star_of(12, "10 GB/s", "1us"));
         strategies::StrategyInput input =
             world.input(static_cast<std::int64_t>(degrees.data) * one_of(2, 4));
@@ -117,7 +85,7 @@ TEST_CASE("experts: divided among replicas they compute what the unsplit network
         input.expert_tensor_parallel =
             degrees.whole ? 1 : static_cast<std::int32_t>(degrees.tensor);
         if (!strategies::splits_experts_as_asked(input, degrees.tensor)) continue;  // too few slots
-        const Plan plan = plan_of(input, degrees);
+        const Plan plan = mixture_plan(input, degrees);
         const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
         CAPTURE(options);
         CAPTURE(fmt::format("tp {} dp {} pp {} ep {}{}, zero {}, sequence {}", degrees.tensor,
@@ -186,7 +154,7 @@ TEST_CASE("experts: tensor groups move each token's channels once more, not once
   const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
                     "star:8,device=v100-sxm2,rate=25GB/s");
   strategies::StrategyInput input = world.input(4);
-  const Plan plan = plan_of(input, {2, 4, 1, 4});
+  const Plan plan = mixture_plan(input, {2, 4, 1, 4});
   const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
   const auto [count, bytes] = all_to_alls(dag);
   // Two-way sums of what an expert's halves make go before the all-to-all.
@@ -199,19 +167,19 @@ TEST_CASE("experts: whole in tensor groups, each device sends its own tokens, by
   const World world("gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96,experts=8,top_k=2",
                     "star:8,device=v100-sxm2,rate=25GB/s");
   const std::int64_t experts = 2 * 8 * (2 * 64 * 256 + 256 + 64);
-  const auto planned = [&](const Degrees& degrees) {
+  const auto planned = [&](const ExpertDegrees& degrees) {
     strategies::StrategyInput input = world.input(static_cast<std::int64_t>(3 * degrees.data));
     input.sequence_parallel = true;
-    const Plan plan = plan_of(input, degrees);
+    const Plan plan = mixture_plan(input, degrees);
     return std::pair(lowering::lower(world.network, world.cluster, plan),
                      strategies::memory_use(input, plan).at(1));
   };
-  for (const Degrees& degrees : {Degrees{2, 2, 1, 4, true},
-                                 {2, 4, 1, 8, true},
-                                 {2, 4, 1, 4, true},
-                                 {4, 2, 1, 4, true},
-                                 {4, 2, 1, 8, true},
-                                 {8, 1, 1, 4, true}}) {
+  for (const ExpertDegrees& degrees : {ExpertDegrees{2, 2, 1, 4, true},
+                                       {2, 4, 1, 8, true},
+                                       {2, 4, 1, 4, true},
+                                       {4, 2, 1, 4, true},
+                                       {4, 2, 1, 8, true},
+                                       {8, 1, 1, 4, true}}) {
     CAPTURE(fmt::format("tp {} dp {} ep {}", degrees.tensor, degrees.data, degrees.experts));
     const auto tp = static_cast<std::int64_t>(degrees.tensor);
     const auto ep = static_cast<std::int64_t>(degrees.experts);
@@ -244,7 +212,7 @@ TEST_CASE("experts: tensor groups with whole experts gather tokens before attent
   strategies::StrategyInput input = world.input(8);
   input.sequence_parallel = true;
   const ExecDag dag =
-      lowering::lower(world.network, world.cluster, plan_of(input, {2, 4, 1, 4, true}));
+      lowering::lower(world.network, world.cluster, mixture_plan(input, {2, 4, 1, 4, true}));
   std::map<CollectiveKind, int> count;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const Op op = dag.op(OpId{i});
@@ -280,13 +248,16 @@ TEST_CASE("experts: a device keeps the weights of its own experts, by hand") {
 }
 
 TEST_CASE("experts: the estimate of divided experts is the list schedule of their DAG") {
-  for (const Degrees& degrees :
-       {Degrees{1, 4, 1, 4}, {2, 2, 2, 2}, {2, 4, 1, 4}, {2, 4, 1, 4, true}, {2, 2, 2, 4, true}}) {
+  for (const ExpertDegrees& degrees : {ExpertDegrees{1, 4, 1, 4},
+                                       {2, 2, 2, 2},
+                                       {2, 4, 1, 4},
+                                       {2, 4, 1, 4, true},
+                                       {2, 2, 2, 4, true}}) {
     const World world(tiny_moe("experts=4"), star_of(8, "10 GB/s", "1us"));
     strategies::StrategyInput input = world.input(8);
     input.micro_batches = 2;
     input.sequence_parallel = degrees.whole;
-    const Plan plan = plan_of(input, degrees);
+    const Plan plan = mixture_plan(input, degrees);
     lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
     const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
     double makespan = 0;

@@ -1,0 +1,278 @@
+// Mixtures of experts on every engine: routing, dispatch, grouped products, weighted sums, and what
+// travels where experts are divided.
+#include "strategies/experts.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hw/cpu_executor.hpp"
+#include "hw/cuda_executor.hpp"
+#include "lowering/lower.hpp"
+#include "tests/hw/emulated/settings.hpp"
+#include "tests/hw/host_difference.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/mixtures.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/support/tiny_networks.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+std::string text_of(const ExpertDegrees& degrees) {
+  return fmt::format("tp {} dp {} pp {} ep {}{}", degrees.tensor, degrees.data, degrees.pipeline,
+                     degrees.experts, degrees.whole ? " etp 1" : "");
+}
+
+/// A step with experts divided so, if there are slots for all devices; `seed` chooses the rest of
+/// the plan.
+std::optional<ExecDag> divided(const World& world, const ExpertDegrees& degrees,
+                               std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](auto... choices) {
+    const auto list = std::array{choices...};
+    return list.at(random() % list.size());
+  };
+  strategies::StrategyInput input =
+      world.input(static_cast<std::int64_t>(degrees.data) * one_of(2, 4));
+  input.micro_batches = one_of(1, 2);
+  input.zero_stage = one_of(0, 1, 2, 3);
+  input.sequence_parallel = degrees.tensor > 1 && (degrees.whole || one_of(false, true));
+  input.recompute = one_of(strategies::Recompute::none, strategies::Recompute::full);
+  input.expert_tensor_parallel = degrees.whole ? 1 : static_cast<std::int32_t>(degrees.tensor);
+  if (!strategies::splits_experts_as_asked(input, degrees.tensor)) return std::nullopt;
+  return lowering::lower(world.network, world.cluster, mixture_plan(input, degrees));
+}
+
+/// Slots for all tokens (4 of 4 experts of 2), for those of a router in balance, and for fewer; all
+/// experts for every token.
+const std::vector<std::string> mixtures{
+    "experts=4,capacity=2", "experts=4,top_k=1,shared_ffn_hidden=4",
+    "experts=5,capacity=0.7,bias=no", "experts=4,top_k=4,capacity=0.6"};
+
+/// The least difference of a token's last chosen expert's probability and the next one's, over the
+/// former. Where it is small, rounding sends tokens elsewhere.
+double least_margin(const ExecDag& dag) {
+  hw::HostNumbers numbers(dag);
+  static_cast<void>(numbers.run(hw::dispatch(dag)));
+  double least = 1;
+  for (const Layer& layer : dag.network.layers) {
+    const auto* dispatch = layer.kind.as<ExpertDispatch>();
+    if (dispatch == nullptr) continue;
+    const auto top_k = static_cast<std::size_t>(dispatch->top_k);
+    for (const auto& [key, store] : numbers.stores().all) {
+      if (key.tensor != Tensor{Tensor::Kind::output, layer.inputs[1].value, -1} ||
+          key.role != Role::activation) {
+        continue;
+      }
+      std::vector<double> all = numbers.values(key, store.box);
+      const std::int64_t experts = store.box[2].size();
+      for (auto line = all.begin(); line != all.end(); line += experts) {
+        std::sort(line, line + experts, std::greater<>());
+        if (static_cast<std::int64_t>(top_k) == experts) continue;
+        least = std::min(least, 1 - line[dispatch->top_k] / line[dispatch->top_k - 1]);
+      }
+    }
+  }
+  return least;
+}
+
+/// Two groups of 75 tokens, so that several threads count a group's choices; each expert has fewer
+/// slots than tokens come.
+Network long_groups(bool normalized) {
+  Network net{"long groups", {}, {}, {}};
+  const LayerId x = add_input(net, "vectors", Shape{{{Dim::token, 150}, {Dim::channel, 4}}});
+  LayerId router = add_layer(net, "router", Dense{3, false}, {x});
+  router = add_layer(net, "probabilities", Softmax{1}, {router});
+  LayerId y = add_layer(net, "dispatch", ExpertDispatch{2, 80, 2}, {x, router});
+  y = add_layer(net, "inner", ExpertDense{4, true}, {y});
+  y = add_layer(net, "act", Activation{"silu"}, {y});
+  y = add_layer(net, "outer", ExpertDense{4, true}, {y});
+  y = add_layer(net, "combine", ExpertCombine{2, normalized, 2}, {y, router});
+  y = add_layer(net, "flatten", Flatten{}, {y});
+  y = add_layer(net, "classifier", Dense{3}, {y});
+  add_layer(net, "loss", Loss{}, {y});
+  return net;
+}
+
+/// The executor's difference with the host's numbers, on parts of an emulated GPU or on several.
+std::string emulated_difference(ExecDag dag, Precision precision, bool parts, unsigned seed) {
+  const int devices = hw::stores(dag).devices;
+  emulated::settings() = {.gpus = parts ? 1 : devices, .seed = seed};
+  emulated::restart();
+  dag.precision = precision;
+  dag.reduce_precision = storage_of(precision);
+  std::vector<int> sizes{16, 16, 16, 8, 8, 8, 8, 8};
+  sizes.resize(parts ? static_cast<std::size_t>(devices) : 0);
+  const std::string found = hw::CudaExecutor(sizes).check(dag);
+  emulated::settings() = {};
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("experts on hardware: divided in any way the host has the interpreter's numbers") {
+  const ExpertDegrees all[] = {{1, 1, 1, 1},       {1, 2, 1, 2},      {1, 4, 1, 2},
+                               {1, 4, 1, 4},       {2, 2, 1, 2},      {2, 2, 2, 2},
+                               {1, 2, 2, 2},       {3, 1, 1, 1},      {2, 2, 1, 4, true},
+                               {2, 2, 1, 2, true}, {2, 1, 2, 2, true}};
+  std::uint64_t seed = 0;
+  for (const std::string& options : mixtures) {
+    for (const ExpertDegrees& degrees : all) {
+      const World world(tiny_moe(options), star_of(8, "10 GB/s", "1us"));
+      CAPTURE(options);
+      CAPTURE(text_of(degrees));
+      const std::optional<ExecDag> dag = divided(world, degrees, ++seed);
+      if (dag) CHECK(host_difference(*dag) == "");
+    }
+  }
+}
+
+TEST_CASE("experts on hardware: groups of many tokens fill their slots in the order of tokens") {
+  for (const bool normalized : {true, false}) {
+    const Network network = long_groups(normalized);
+    CAPTURE(normalized);
+    const Cluster cluster = star_of(4, "10 GB/s", "1us");
+    CHECK(host_difference(lowering::lower(network, cluster, single_device_plan(network, 2))) == "");
+    for (const std::uint64_t seed : {1, 2}) {
+      const ExecDag dag = lowering::lower(network, cluster, random_plan(network, 2, 2, seed));
+      CHECK(host_difference(dag) == "");
+      if (normalized == (seed == 1)) {
+        CHECK(emulated_difference(dag, Precision::fp32, normalized, 1) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has the host's numbers") {
+  const ExpertDegrees all[] = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 4, 1, 4},       {2, 2, 1, 2},
+                               {2, 2, 2, 2}, {1, 2, 2, 2}, {2, 2, 1, 4, true}, {2, 1, 2, 2, true}};
+  unsigned seed = 40;
+  int messages = 0, rounded = 0;
+  for (std::size_t m = 0; m < mixtures.size(); ++m) {
+    for (std::size_t way = 0; way < std::size(all); ++way) {
+      ++seed;
+      if (!long_tests() && (m + way) % 6 != 0) continue;
+      const ExpertDegrees& degrees = all[way];
+      const World world(tiny_moe(mixtures[m], degrees.pipeline), star_of(8, "10 GB/s", "1us"));
+      const bool parts = way % 2 == 1;
+      CAPTURE(mixtures[m]);
+      CAPTURE(text_of(degrees));
+      CAPTURE(parts);
+      const std::optional<ExecDag> dag = divided(world, degrees, seed);
+      if (!dag) continue;
+      emulated::nccl_calls().clear();
+      CHECK(emulated_difference(*dag, Precision::fp32, parts, seed) == "");
+      messages += emulated::nccl_calls().contains("ncclSend") ? 1 : 0;
+      // Between two experts of nearly the same probability a rounded number chooses otherwise.
+      if (least_margin(*dag) < 0.02) continue;
+      ++rounded;
+      CHECK(emulated_difference(*dag, Precision::bf16, parts, seed) == "");
+    }
+  }
+  CHECK(messages > 1);
+  CHECK(rounded > 1);
+}
+
+TEST_CASE("experts on hardware: a core of this machine has the host's numbers") {
+  for (const std::string& options : mixtures) {
+    const World world(tiny_moe(options), star_of(1, "10 GB/s", "1us"));
+    CAPTURE(options);
+    CHECK(hw::CpuExecutor({1}).check(divided(world, {}, 3).value()) == "");
+  }
+}
+
+TEST_CASE("experts on hardware: another expert's numbers, a lost weight, other slots are seen") {
+  const Network network = tiny_moe("experts=4,capacity=0.7");
+  const Cluster cluster = star_of(1, "10 GB/s", "1us");
+  const auto lowered = [&](const Network& net) {
+    return lowering::lower(net, cluster, single_device_plan(net, 4));
+  };
+  const ExecDag dag = lowered(network);
+  hw::HostNumbers expected(dag);
+  static_cast<void>(expected.run(hw::dispatch(dag)));
+  /// Which precisions see the difference of what `found` says.
+  const auto seen = [&](const auto& found) {
+    int precisions = 0;
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      const bool differs = !hw::worst_difference(expected, expected.stores(), precision,
+                                                 hw::tolerance(precision), found)
+                                .empty();
+      precisions += differs ? 1 : 0;
+    }
+    return precisions;
+  };
+  const auto difference_of = [&](const Network& net) {
+    const ExecDag mutant = lowered(net);
+    hw::HostNumbers numbers(mutant);
+    static_cast<void>(numbers.run(hw::dispatch(mutant)));
+    return seen(
+        [&](const hw::StoreKey& key, const Region& box) { return numbers.values(key, box); });
+  };
+  CHECK(difference_of(network) == 0);
+  const auto changed = [&](const auto& change) {
+    Network net = network;
+    for (Layer& layer : net.layers) change(layer.kind);
+    return difference_of(net);
+  };
+  CHECK(changed([](LayerKind& kind) {
+          if (auto* combine = kind.as<ExpertCombine>()) {
+            ExpertCombine other = *combine;
+            other.normalized = !other.normalized;
+            kind = other;
+          }
+        }) == 2);
+  CHECK(changed([](LayerKind& kind) {
+          if (auto* combine = kind.as<ExpertCombine>()) {
+            ExpertCombine other = *combine;
+            other.top_k = 1;
+            kind = other;
+          }
+        }) == 2);
+  // Two experts change places, in what they make and in the gradients of their weights.
+  CHECK(seen([&](const hw::StoreKey& key, const Region& box) {
+          std::vector<double> values = expected.values(key, box);
+          const bool weights = key.role == Role::weight_gradient && box.rank() == 3;
+          if (!weights && box.rank() != 4) return values;
+          const std::size_t axis = weights ? 0 : 1;
+          if (box[axis].size() != 4) return values;
+          std::size_t inner = 1;
+          for (std::size_t a = axis + 1; a < box.rank(); ++a) {
+            inner *= static_cast<std::size_t>(box[a].size());
+          }
+          for (std::size_t at = 0; at < values.size(); at += 4 * inner) {
+            const auto begin = values.begin() + static_cast<std::ptrdiff_t>(at);
+            std::swap_ranges(begin, begin + static_cast<std::ptrdiff_t>(inner),
+                             begin + static_cast<std::ptrdiff_t>(inner));
+          }
+          return values;
+        }) == 2);
+}
+
+TEST_CASE("experts on hardware: busier experts than others are refused by the layer's name") {
+  const Network network = tiny_moe("experts=4,capacity=2");
+  Network busy = network;
+  for (Layer& layer : busy.layers) {
+    if (const auto* dense = layer.kind.as<ExpertDense>()) {
+      ExpertDense other = *dense;
+      other.imbalance = 1.5;
+      layer.kind = other;
+    }
+  }
+  hw::check_runnable(network, "test");
+  CHECK(refusal_of([&] { hw::check_runnable(busy, "test"); }) ==
+        "test: layer 'block0.mlp.experts.up' (experts that are busier than others); real hardware "
+        "cannot run this yet; simulate it without --hw");
+}
+
+}  // namespace parsim::testing
