@@ -6,17 +6,6 @@
 
 namespace parsim::hw {
 
-/// Neighbouring channels that a thread reads and writes at once.
-template <class T, unsigned width>
-struct alignas(sizeof(T) * width) Lanes {
-  T at[width];
-
-  [[nodiscard]] static constexpr const Lanes& of(const T* from) {
-    return *reinterpret_cast<const Lanes*>(from);
-  }
-  constexpr void write(T* to) const { *reinterpret_cast<Lanes*>(to) = *this; }
-};
-
 /// What a part's router chooses. A route is one choice of a token: number
 /// (sample · tokens + token) · top_k + rank, counted from the part's first sample and token. Slots,
 /// experts and routes are kept as Wide<T>, which has them exactly: they are below 2^24.

@@ -138,12 +138,6 @@ struct PoolWindow {
   }
 };
 
-/// Elements of neighbouring channels that lie side by side, as many as one access moves.
-template <class T, int width>
-struct alignas(width * sizeof(T)) Lanes {
-  T at[width];
-};
-
 /// A part of a pooling layer as samples × channels × three windows; windows that are not there have
 /// one tap. A thread for the output of `width` neighbouring channels. Channels, and the strides of
 /// all else, count in units of `width` elements.

@@ -74,6 +74,18 @@ struct View {
   }
 };
 
+/// Neighbouring elements that one access moves, such as those of channels that lie side by side.
+/// The address is a multiple of their size.
+template <class T, int width>
+struct alignas(width * sizeof(T)) Lanes {
+  T at[width];
+
+  [[nodiscard]] static constexpr const Lanes& of(const T* from) {
+    return *reinterpret_cast<const Lanes*>(from);
+  }
+  constexpr void write(T* to) const { *reinterpret_cast<Lanes*>(to) = *this; }
+};
+
 /// Nested loops over axes in one of the orders that dense tensors have: row-major, or with axis 1
 /// innermost. An axis without a loop stays where it is.
 struct Loops {
