@@ -14,12 +14,39 @@ namespace parsim::hw {
 
 namespace {
 
-/// Tensor cores multiply bf16 since compute capability 8.0 (CUDA programming guide, table of
-/// features by compute capability). The model's architecture is "8.0"; the host has none.
-bool lacks_bf16(const DeviceModel& model) {
-  int major = 0;
+/// Tensor cores multiply bf16 since compute capability 8.0, FP8 since 8.9 (CUDA programming guide,
+/// table of features by compute capability). The model's architecture is "8.0"; the host has none.
+bool is_older(const DeviceModel& model, double capability) {
+  double own = 0;
   const char* end = model.architecture.data() + model.architecture.size();
-  return std::from_chars(model.architecture.data(), end, major).ec == std::errc{} && major < 8;
+  return std::from_chars(model.architecture.data(), end, own).ec == std::errc{} && own < capability;
+}
+
+/// Throws InputError if a device of the plan has no arithmetic for the DAG's precision.
+void check_precision(const ExecDag& dag, const Machine& machine, std::int32_t devices) {
+  const bool fp8 = multiplies_in_fp8(dag.precision);
+  if (fp8 && machine.backend != "cuda") {
+    throw InputError(
+        "--precision",
+        fmt::format("'{}' with --hw-backend {}", to_text(dag.precision), machine.backend),
+        "accepted there: fp32, tf32, bf16, fp16; FP8 on GPUs");
+  }
+  if (dag.precision == Precision::fp8_blockwise) {
+    throw InputError("--precision",
+                     "'fp8-blockwise' with --hw, which has no kernels that scale by blocks",
+                     "accepted there: fp8, fp8-delayed, fp32, tf32, bf16, fp16");
+  }
+  if (without_fp8(dag.precision) != Precision::bf16) return;
+  for (std::int32_t d = 0; d < devices; ++d) {
+    const DeviceModel& model = machine.cluster.model(DeviceId{d});
+    if (!is_older(model, fp8 ? 8.9 : 8.0)) continue;
+    throw InputError("--precision",
+                     fmt::format("{} on {}, whose compute capability is {}", to_text(dag.precision),
+                                 model.name, model.architecture),
+                     fp8 ? "accepted there: fp32; bf16 and tf32 from compute capability 8.0, FP8 "
+                           "from 8.9"
+                         : "accepted there: fp32; bf16 and tf32 from compute capability 8.0");
+  }
 }
 
 }  // namespace
@@ -33,26 +60,13 @@ void throttle_links(Machine& machine, const LinkThrottle& link) {
 
 void check_fits(const ExecDag& dag, const Machine& machine) {
   check_runnable(dag, "--hw");
-  if (multiplies_in_fp8(dag.precision)) {
-    throw InputError(
-        "--precision",
-        fmt::format("'{}' with --hw, which has no kernels in FP8", to_text(dag.precision)),
-        "accepted there: fp32, tf32, bf16, fp16");
-  }
   const Stores held = stores(dag);
   const std::size_t devices = machine.cluster.devices.size();
   if (static_cast<std::size_t>(held.devices) > devices) {
     throw HardwareError(
         fmt::format("the plan uses {} devices, {} has {}", held.devices, machine.name, devices));
   }
-  for (std::int32_t d = 0; dag.precision == Precision::bf16 && d < held.devices; ++d) {
-    const DeviceModel& model = machine.cluster.model(DeviceId{d});
-    if (!lacks_bf16(model)) continue;
-    throw InputError(
-        "--precision",
-        fmt::format("bf16 on {}, whose compute capability is {}", model.name, model.architecture),
-        "accepted there: fp32; bf16 and tf32 from compute capability 8.0");
-  }
+  check_precision(dag, machine, held.devices);
   const bool reuse = machine.backend != "cpu";  // whose tensors have places of their own
   const MemoryPlan plan = plan_memory(dag, dispatch(dag), held,
                                       element_bytes(storage_of(dag.precision)), 1, {reuse, !reuse});

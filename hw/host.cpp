@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "core/errors.hpp"
+#include "core/fp8.hpp"
 
 namespace parsim::hw {
 
@@ -208,6 +209,26 @@ Timeline HostNumbers::run(const Dispatch& order) {
   };
   Clock clock(ClockKind::wall);
   return run_on_threads(dag_, order, compute, clock);
+}
+
+double rounding_error(int mantissa_bits) { return std::ldexp(1 / std::sqrt(12.0), -mantissa_bits); }
+
+double tolerance(const ExecDag& dag) {
+  const double others = tolerance(without_fp8(dag.precision));
+  if (!multiplies_in_fp8(dag.precision)) return others;
+  std::vector<int> products;  // on the longest path to a layer's output
+  int most = 0;
+  for (std::size_t l = 0; l < dag.network.layers.size(); ++l) {
+    int before = 0;
+    for (const LayerId producer : dag.network.layers[l].inputs) {
+      before = std::max(before, products[producer.index()]);
+    }
+    products.push_back(before + (multiplies_in_fp8(dag.network, LayerId{l}) ? 1 : 0));
+    most = std::max(most, products.back());
+  }
+  const double e4m3 = rounding_error(3);
+  const double e5m2 = rounding_error(2);
+  return others + std::sqrt(most * (3 * e4m3 * e4m3 + e5m2 * e5m2));
 }
 
 std::string worst_difference(

@@ -108,11 +108,21 @@ class HostNumbers {
   std::mutex rivals_lock_;
 };
 
-/// How far a correct step's numbers may be off: fp32 sums of some thousand terms; ten bits of
-/// mantissa for tf32 and fp16, seven for bf16.
+/// How far a correct step's numbers may be off without FP8: fp32 sums of some thousand terms; ten
+/// bits of mantissa for tf32 and fp16, seven for bf16.
 [[nodiscard]] constexpr double tolerance(Precision precision) {
   return precision == Precision::fp32 ? 1e-3 : precision == Precision::bf16 ? 8e-2 : 2e-2;
 }
+
+/// Relative error that rounding to m bits of mantissa leaves in a vector: an ulp is at most 2^-m of
+/// a number, and the error, anywhere within half an ulp, in the mean of squares 1/√12 of an ulp.
+[[nodiscard]] double rounding_error(int mantissa_bits);
+
+/// The same of a DAG's step. In FP8 each product adds, in squares, the errors of both operands
+/// (E4M3 forward, E4M3 and E5M2 backward), and the longest path has n of them there and n back:
+///
+///     bf16's + √(n · (2 e(3)² + e(3)² + e(2)²)),   e = rounding_error
+[[nodiscard]] double tolerance(const ExecDag& dag);
 
 /// The tensor with the largest relative error, if that exceeds the tolerance, else "". In fp32:
 /// largest difference of an element over the largest element. In fewer bits, where activations

@@ -227,7 +227,7 @@ std::string CpuExecutor::check(const ExecDag& dag) {
   CpuStep step(*cores_, dag, true);
   static_cast<void>(step.run());
   return worst_difference(
-      expected, expected.stores(), dag.precision, tolerance(dag.precision),
+      expected, expected.stores(), dag.precision, tolerance(dag),
       [&](const StoreKey& key, const Region& box) { return step.engine().values(key, box); });
 }
 

@@ -127,7 +127,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend_by_scores(
   const std::int64_t batch = r.out[0].size() * key_heads;
   const std::int64_t rows = group * tokens;
   const auto plan_of = [&](Product product) {
-    return matrix_plan({product, dag_.precision, rows, keys, part.width, batch});
+    return matrix_plan({product, precision_, rows, keys, part.width, batch});
   };
   const std::shared_ptr<MatrixPlan> forward = plan_of(Product::forward);
   const std::shared_ptr<MatrixPlan> data = plan_of(Product::data);

@@ -64,7 +64,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend_fused(
   AttentionShape shape;
   shape.backward = r.backward;
   shape.causal = part.causal;
-  shape.precision = dag_.precision;
+  shape.precision = precision_;
   shape.samples = r.out[0].size();
   shape.heads = heads;
   shape.key_heads = key_heads;

@@ -12,9 +12,11 @@
 #include <set>
 #include <vector>
 
+#include "core/fp8.hpp"
 #include "hw/cuda/check.hpp"
 #include "hw/cuda/convolution.hpp"
 #include "hw/cuda/devices.hpp"
+#include "hw/cuda/fp8.cuh"
 #include "hw/cuda/fused_attention.hpp"
 #include "hw/cuda/grids.cuh"
 #include "hw/cuda/launch.cuh"
@@ -208,6 +210,11 @@ class CudaEngine {
     int all = 0, fused = 0;
   };
   [[nodiscard]] AttentionCount attention_count() const { return attention_count_; }
+  /// Products in FP8 of which kernels were made.
+  [[nodiscard]] int fp8_products() const { return fp8_products_; }
+  /// Whether casts of delayed scaling look for the largest element first, as in the first step,
+  /// which no other came before.
+  void look_first(bool first) { looks_first_ = first; }
 
  private:
   template <class Body, class Sum>
@@ -225,6 +232,10 @@ class CudaEngine {
     /// Room for sums: computing operations come one after another, so all of them use the same.
     std::vector<DeviceMemory> buffers;
     std::size_t buffer = 0, used = 0;  ///< by the operation whose kernels are made: up to here
+    /// Casts to FP8 so far, what they keep, and whether an operation begins their step.
+    std::size_t casts = 0;
+    std::vector<DeviceMemory> cast_states;
+    bool begins_casts = false;
     /// Made once per shape; null: cuDNN has none.
     std::vector<std::pair<ConvShape, std::shared_ptr<ConvPlan>>> plans;
     std::vector<std::pair<AttentionShape, std::shared_ptr<AttentionPlan>>> attention_plans;
@@ -241,7 +252,24 @@ class CudaEngine {
     }
   };
 
+  /// A matrix that an operation has cast to FP8, in the workspace.
+  struct Fp8Operand {
+    View<T> view;
+    Region region;
+    bool is_transposed = false;
+    std::size_t offset = 0;
+    const float* unit = nullptr;
+    Action cast;  ///< before the product; empty: another product has done it
+  };
+
   [[nodiscard]] char* buffer(std::size_t bytes);
+  [[nodiscard]] bool is_in_fp8(const DenseRequest<T>& request) const;
+  [[nodiscard]] CastState* cast_state();
+  [[nodiscard]] Fp8Operand fp8_operand(const View<T>& view, const Region& region, bool gradient,
+                                       bool transposed);
+  /// Nothing if cuBLASLt cannot.
+  [[nodiscard]] std::optional<Action> multiply_in_fp8(const DenseRequest<T>& request);
+  void need_workspace(std::size_t bytes);
   [[nodiscard]] std::shared_ptr<AttentionPlan> attention_plan(const AttentionShape& shape);
   /// Nothing if the request cannot be fused, or the forward pass was not.
   [[nodiscard]] std::optional<Action> attend_fused(const AttentionRequest<T>& request);
@@ -276,6 +304,12 @@ class CudaEngine {
   DeviceId current_{0};
   std::set<StoreKey> statistics_;  ///< that forward passes leave
   AttentionCount attention_count_;
+  Precision precision_;            ///< of all but products in FP8
+  std::vector<bool> in_fp8_;       ///< by layer; empty: none
+  std::vector<Fp8Operand> casts_;  ///< of the operation whose kernels are made
+  std::size_t kept_ = 0;           ///< first bytes of the workspace, which its casts hold
+  bool looks_first_ = false;
+  int fp8_products_ = 0;
 };
 
 }  // namespace parsim::hw
@@ -283,3 +317,4 @@ class CudaEngine {
 #include "hw/cuda/attention.cuh"
 #include "hw/cuda/attention_fused.cuh"
 #include "hw/cuda/engine_impl.cuh"
+#include "hw/cuda/products_fp8.cuh"

@@ -11,6 +11,15 @@
 
 namespace parsim::hw {
 
+/// By layer: whether its products are in FP8. Empty: none is.
+[[nodiscard]] inline std::vector<bool> layers_in_fp8(const ExecDag& dag) {
+  std::vector<bool> all;
+  for (std::size_t l = 0; multiplies_in_fp8(dag.precision) && l < dag.network.layers.size(); ++l) {
+    all.push_back(multiplies_in_fp8(dag.network, LayerId{l}));
+  }
+  return all;
+}
+
 template <class T>
 CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, const Dispatch& order,
                           const MemoryRules& rules, bool exact, const CudaEngine* like)
@@ -18,7 +27,9 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, const 
       devices_(devices),
       exact_(exact),
       stores_(hw::stores(dag, sizeof(T) == 2)),  // fused attention is for 16 bits
-      received_(received_gradients(dag)) {
+      received_(received_gradients(dag)),
+      precision_(without_fp8(dag.precision)),
+      in_fp8_(layers_in_fp8(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
   plan_ = plan_memory(dag, order, stores_, sizeof(T), alignment, rules);
@@ -82,6 +93,8 @@ template <class T>
 void CudaEngine<T>::begin(OpId op) {
   op_ = op;
   overwritten_.clear();
+  casts_.clear();
+  kept_ = 0;
   if (dag_.kind(op) != OpKind::compute) return;  // others need no room
   for (PerDevice& device : per_device_) device.buffer = device.used = 0;
 }
@@ -221,7 +234,7 @@ typename CudaEngine<T>::Action CudaEngine<T>::move(const Operand& operand, bool 
 template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::convolve(const ConvRequest<T>& r) {
   PerDevice& device = per_device_[current_.index()];
-  const ConvShape shape = conv_shape(r, dag_.precision);
+  const ConvShape shape = conv_shape(r, precision_);
   auto known = std::find_if(device.plans.begin(), device.plans.end(),
                             [&](const auto& entry) { return entry.first == shape; });
   if (known == device.plans.end()) {
@@ -240,7 +253,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::convolve(const Conv
 
 template <class T>
 std::shared_ptr<MatrixPlan> CudaEngine<T>::matrix_plan(MatrixShape shape) {
-  shape.precision = dag_.precision;
+  shape.precision = precision_;
   return MatrixPlan::make(per_device_[current_.index()].blas, shape,
                           devices_.all()[current_.index()].multiprocessors);
 }
@@ -253,7 +266,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply_each(
   const std::int64_t batch =
       r.experts ? r.x[0].size() : r.x.volume() / (r.x[last - 1].size() * inner);
   const std::shared_ptr<MatrixPlan> plan =
-      matrix_plan({r.product, dag_.precision, r.x.volume() / (batch * inner),
+      matrix_plan({r.product, precision_, r.x.volume() / (batch * inner),
                    r.w[r.w.rank() - 2].size(), inner, batch});
   if (!plan) return std::nullopt;
   return by_library(r, false, r.overwrites || !r.atomic, plan->workspace_bytes(),
@@ -265,10 +278,15 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply_each(
 
 template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const DenseRequest<T>& r) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (is_in_fp8(r)) {
+      if (std::optional<Action> action = multiply_in_fp8(r)) return action;
+    }
+  }
   const std::size_t last = r.y.rank() - 1;
   const std::int64_t inner = r.x[last].size();
-  const MatrixShape shape{r.product, dag_.precision, r.y.volume() / r.y[last].size(),
-                          r.y[last].size(), inner};
+  const MatrixShape shape{r.product, precision_, r.y.volume() / r.y[last].size(), r.y[last].size(),
+                          inner};
   const std::shared_ptr<MatrixPlan> plan = matrix_plan(shape);
   if (!plan) return std::nullopt;
   // cuBLASLt adds, too, where no other kernel adds concurrently.
@@ -279,13 +297,25 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const Dens
                     });
 }
 
+/// How what a library left in the workspace goes to its tensor.
+template <class Request>
+[[nodiscard]] Move unpacked(const Request& request) {
+  if (request.overwrites) return Move::copy;
+  return request.atomic ? Move::atomic_add : Move::add;
+}
+
+template <class T>
+void CudaEngine<T>::need_workspace(std::size_t bytes) {
+  std::size_t& need = per_device_[current_.index()].workspace_need;
+  need = std::max(need, aligned(bytes));
+}
+
 template <class T>
 template <class Request, class Run>
 typename CudaEngine<T>::Action CudaEngine<T>::by_library(const Request& r, bool channels_last,
                                                          bool direct, std::int64_t workspace_bytes,
                                                          Run run) {
-  PerDevice& device = per_device_[current_.index()];
-  std::size_t used = 0;
+  std::size_t used = kept_;
   const auto part = [&](const View<T>& view, const Region& region, Product product) {
     return operand(view, region, channels_last, r.product == product, direct, used);
   };
@@ -296,14 +326,10 @@ typename CudaEngine<T>::Action CudaEngine<T>::by_library(const Request& r, bool 
   const bool adds = result.direct && !r.overwrites;
   Action unpack;
   if (!result.direct) {
-    unpack = move(result, false,
-                  r.overwrites ? Move::copy
-                  : r.atomic   ? Move::atomic_add
-                               : Move::add);
+    unpack = move(result, false, unpacked(r));
   }
   const std::size_t workspace = used;
-  used += aligned(static_cast<std::size_t>(workspace_bytes));
-  device.workspace_need = std::max(device.workspace_need, used);
+  need_workspace(used + static_cast<std::size_t>(workspace_bytes));
   return [=](const CudaContext& context) {
     for (const Operand* input : {&x, &w, &y}) {
       if (input->pack) input->pack(context);

@@ -22,7 +22,7 @@ auto ask(const ExecDag& dag, const Question& question) {
         std::string(to_text(dag.reduce_precision)).append(" with ").append(to_text(dag.precision)),
         std::string("accepted on CUDA: ").append(to_text(storage_of(dag.precision))));
   }
-  if (dag.precision == Precision::bf16) return question(CudaRuns<__nv_bfloat16>());
+  if (without_fp8(dag.precision) == Precision::bf16) return question(CudaRuns<__nv_bfloat16>());
   if (dag.precision == Precision::fp16) return question(CudaRuns<__half>());
   return question(CudaRuns<float>());
 }

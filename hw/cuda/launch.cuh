@@ -4,6 +4,9 @@
 
 #include <cuda_runtime.h>
 
+#include <bit>
+#include <cstdint>
+
 #include "hw/cuda/check.hpp"
 
 namespace parsim::hw {
@@ -38,6 +41,30 @@ __device__ inline unsigned this_multiprocessor() {
   number = emulated_multiprocessor();
 #endif
   return number;
+}
+
+/// A number's bits, and the number of bits.
+__device__ inline std::uint32_t bits_of(float number) {
+#ifdef __CUDA_ARCH__
+  return __float_as_uint(number);
+#else
+  return std::bit_cast<std::uint32_t>(number);
+#endif
+}
+__device__ inline float number_of(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  return std::bit_cast<float>(bits);
+#endif
+}
+/// Writes a value where less stands; several threads may.
+__device__ inline void raise_to(std::uint32_t& where, std::uint32_t value) {
+#ifdef __CUDA_ARCH__
+  atomicMax(&where, value);
+#else
+  where = where < value ? value : where;
+#endif
 }
 
 }  // namespace parsim::hw

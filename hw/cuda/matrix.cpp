@@ -24,6 +24,32 @@ struct MatrixPlan::Parts {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulHeuristicResult_t choice{};
 
+  void set(cublasLtMatmulDescAttributes_t name, const auto& value) const {
+    cublas_check(cublasLtMatmulDescSetAttribute(operation, name, &value, sizeof value),
+                 "cublasLtMatmulDescSetAttribute");
+  }
+  /// Whether cuBLASLt has an algorithm.
+  [[nodiscard]] bool choose(cublasLtContext* handle) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    cublas_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    static_cast<void>(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                           CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                           &most_workspace, sizeof most_workspace));
+    // Parts of tensors begin where they do; operand() asks for this much.
+    for (const cublasLtMatmulPreferenceAttributes_t name :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      constexpr std::uint32_t bytes = 16;
+      static_cast<void>(
+          cublasLtMatmulPreferenceSetAttribute(preference, name, &bytes, sizeof bytes));
+    }
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, a, b, c, c,
+                                                                 preference, 1, &choice, &found);
+    static_cast<void>(cublasLtMatmulPreferenceDestroy(preference));
+    return status == CUBLAS_STATUS_SUCCESS && found > 0;
+  }
+
   ~Parts() {
     if (a != nullptr) static_cast<void>(cublasLtMatrixLayoutDestroy(a));
     if (b != nullptr) static_cast<void>(cublasLtMatrixLayoutDestroy(b));
@@ -50,16 +76,12 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make(cublasLtContext* handle, const Matr
       shape.precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   cublas_check(cublasLtMatmulDescCreate(&p.operation, compute, CUDA_R_32F),
                "cublasLtMatmulDescCreate");
-  const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
-    cublas_check(cublasLtMatmulDescSetAttribute(p.operation, name, &value, sizeof value),
-                 "cublasLtMatmulDescSetAttribute");
-  };
   const cublasOperation_t as_is = CUBLAS_OP_N;
   const cublasOperation_t transposed = CUBLAS_OP_T;
-  set(CUBLASLT_MATMUL_DESC_TRANSA, shape.product == Product::forward ? transposed : as_is);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, shape.product == Product::weights ? transposed : as_is);
+  p.set(CUBLASLT_MATMUL_DESC_TRANSA, shape.product == Product::forward ? transposed : as_is);
+  p.set(CUBLASLT_MATMUL_DESC_TRANSB, shape.product == Product::weights ? transposed : as_is);
   if (multiprocessors > 0) {
-    set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
+    p.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
   }
   const auto layout = [&](cublasLtMatrixLayout_t& to, std::int64_t rows, std::int64_t columns) {
     cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
@@ -94,23 +116,43 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make(cublasLtContext* handle, const Matr
       output(p.b);
       weights(p.c);
   }
-  cublasLtMatmulPreference_t preference = nullptr;
-  cublas_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  static_cast<void>(cublasLtMatmulPreferenceSetAttribute(preference,
-                                                         CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                         &most_workspace, sizeof most_workspace));
-  // Parts of tensors begin where they do; operand() asks for this much.
-  for (const cublasLtMatmulPreferenceAttributes_t name :
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    constexpr std::uint32_t bytes = 16;
-    static_cast<void>(cublasLtMatmulPreferenceSetAttribute(preference, name, &bytes, sizeof bytes));
+  if (!p.choose(handle)) return nullptr;
+  return plan;
+}
+
+std::unique_ptr<MatrixPlan> MatrixPlan::make_in_fp8(cublasLtContext* handle,
+                                                    const MatrixShape& shape, const Fp8Units& units,
+                                                    int multiprocessors) {
+  std::unique_ptr<MatrixPlan> plan(new MatrixPlan);
+  Parts& p = *plan->parts_;
+  p.shape = shape;
+  cublas_check(cublasLtMatmulDescCreate(&p.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               "cublasLtMatmulDescCreate");
+  const bool forward = shape.product == Product::forward;
+  p.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  p.set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+  p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, units.a);
+  p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, units.b);
+  // Transformer Engine sums gradients in more bits than activations (use_split_accumulator).
+  p.set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(forward ? 1 : 0));
+  if (multiprocessors > 0) {
+    p.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
   }
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, p.operation, p.a, p.b, p.c, p.c, preference, 1, &p.choice, &found);
-  static_cast<void>(cublasLtMatmulPreferenceDestroy(preference));
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) return nullptr;
+  const auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows,
+                         std::int64_t columns) {
+    cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
+                                            static_cast<std::uint64_t>(columns), rows),
+                 "cublasLtMatrixLayoutCreate");
+  };
+  const std::int64_t summed = forward                          ? shape.inner
+                              : shape.product == Product::data ? shape.columns
+                                                               : padded_rows(shape.rows);
+  const std::int64_t tall = forward ? shape.columns : shape.inner;
+  const std::int64_t wide = shape.product == Product::weights ? shape.columns : shape.rows;
+  layout(p.a, CUDA_R_8F_E4M3, summed, tall);
+  layout(p.b, forward ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, summed, wide);
+  layout(p.c, CUDA_R_16BF, tall, wide);
+  if (!p.choose(handle)) return nullptr;
   return plan;
 }
 
@@ -120,12 +162,19 @@ std::int64_t MatrixPlan::workspace_bytes() const {
 
 void MatrixPlan::run(cublasLtContext* handle, void* x, void* w, void* y, bool adds, void* workspace,
                      CUstream_st* stream) const {
+  const Product product = parts_->shape.product;
+  multiply(handle, product == Product::weights ? x : w, product == Product::forward ? x : y,
+           product == Product::forward ? y
+           : product == Product::data  ? x
+                                       : w,
+           adds, workspace, stream);
+}
+
+void MatrixPlan::multiply(cublasLtContext* handle, const void* a, const void* b, void* c, bool adds,
+                          void* workspace, CUstream_st* stream) const {
   const Parts& p = *parts_;
   const float one = 1;
   const float rest = adds ? 1 : 0;
-  void* a = p.shape.product == Product::weights ? x : w;
-  void* b = p.shape.product == Product::forward ? x : y;
-  void* c = p.shape.product == Product::forward ? y : p.shape.product == Product::data ? x : w;
   cublas_check(cublasLtMatmul(handle, p.operation, &one, a, p.a, b, p.b, &rest, c, p.c, c, p.c,
                               &p.choice.algo, workspace, p.choice.workspaceSize, stream),
                "cublasLtMatmul");

@@ -21,12 +21,35 @@ struct MatrixShape {
   std::int64_t batch = 1;  ///< products of matrices that lie behind each other
 };
 
+/// Of operands in FP8: numbers that they are multiplied by, in the device's memory.
+struct Fp8Units {
+  const float* a = nullptr;
+  const float* b = nullptr;
+};
+/// Rows of the copies that a gradient of weights sums over; those beyond the matrix are zeros.
+[[nodiscard]] constexpr std::int64_t padded_rows(std::int64_t rows) {
+  return (rows + 15) / 16 * 16;
+}
+
 class MatrixPlan {
  public:
   /// Null if cuBLASLt has no algorithm.
   [[nodiscard]] static std::unique_ptr<MatrixPlan> make(cublasLtContext* handle,
                                                         const MatrixShape& shape,
                                                         int multiprocessors);
+  /// The same of operands in FP8, of which both have what is summed lying side by side: Hopper's
+  /// and Ada's tensor cores read no other. The result is bf16.
+  ///
+  ///     forward   y = a · bᵀ      a: w, columns × inner         b: x, rows × inner
+  ///     data      x = a · bᵀ      a: wᵀ, inner × columns        b: y, rows × columns
+  ///     weights   w = a · bᵀ      a: xᵀ, inner × padded rows    b: yᵀ, columns × padded rows
+  ///
+  /// each of them as cuBLASLt's column-major result. Weights and inputs are E4M3, gradients of
+  /// outputs E5M2. Null if cuBLASLt has no algorithm.
+  [[nodiscard]] static std::unique_ptr<MatrixPlan> make_in_fp8(cublasLtContext* handle,
+                                                               const MatrixShape& shape,
+                                                               const Fp8Units& units,
+                                                               int multiprocessors);
   ~MatrixPlan();
   MatrixPlan(const MatrixPlan&) = delete;
   MatrixPlan& operator=(const MatrixPlan&) = delete;
@@ -35,6 +58,9 @@ class MatrixPlan {
   /// The result overwrites what is there, or is added to it.
   void run(cublasLtContext* handle, void* x, void* w, void* y, bool adds, void* workspace,
            CUstream_st* stream) const;
+  /// The same by operands as cuBLASLt has them.
+  void multiply(cublasLtContext* handle, const void* a, const void* b, void* c, bool adds,
+                void* workspace, CUstream_st* stream) const;
 
  private:
   struct Parts;

@@ -74,7 +74,7 @@ std::vector<Spread> CudaRuns<T>::alone(const CudaDevices& devices, const ExecDag
       if (sets.empty()) throw;
       break;
     }
-    sets.back()->issue_all();  // tensors have the values of a step
+    sets.back()->issue_first();  // tensors have the values of a step
     sets.back()->synchronize();
   }
   std::vector<Spread> spreads;
@@ -114,7 +114,7 @@ std::vector<std::vector<Beside>> CudaRuns<T>::together(
     const std::vector<std::vector<Neighbour>>& groups, int samples) {
   constexpr int most_repeats = 250;  // more do not go on a stream that is held
   CudaStep<T> step(devices, dag, buffer_sets(devices, dag).rules, false);
-  step.issue_all();
+  step.issue_first();
   step.synchronize();
   std::vector<std::vector<Beside>> times;
   for (const std::vector<Neighbour>& group : groups) {
@@ -165,7 +165,7 @@ std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDa
   } else {
     make();
   }
-  step->issue_all();
+  step->issue_first();
   step->synchronize();
   return step;
 }
@@ -179,6 +179,15 @@ void tell_attention(const CudaDevices& devices, CudaStep<T>& step) {
   static_cast<void>(std::fprintf(
       stderr, "parsim-hw: attention: %d of %d kernels are cuDNN's fused ones%s\n", count.fused,
       count.all, count.fused < count.all ? ", the others store scores" : ""));
+}
+
+/// Says on standard error how many products run in FP8, if the DAG asks for it.
+template <class T>
+void tell_fp8(const CudaDevices& devices, const ExecDag& dag, CudaStep<T>& step) {
+  const bool speaks = !devices.mine() || devices.mine()->value == 0;
+  if (!multiplies_in_fp8(dag.precision) || !speaks) return;
+  static_cast<void>(std::fprintf(stderr, "parsim-hw: %d products of linear layers are in FP8\n",
+                                 step.engine().fp8_products()));
 }
 
 /// Steps with the spans of their operations, after one to warm up; with processes, at rank 0.
@@ -201,6 +210,7 @@ template <class T>
 Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, int steps) {
   const auto step = first_step<T>(devices, dag, {}, false);
   tell_attention(devices, *step);
+  tell_fp8(devices, dag, *step);
   std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
   if (Processes* others = devices.processes()) times = slowest(*others, times);
   Measurement result = measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
@@ -227,14 +237,22 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
   std::string worst;
   for (const bool reuse : {false, true}) {
     const auto step = first_step<T>(devices, dag, {reuse, !reuse, 0}, true);
-    if (!reuse) tell_attention(devices, *step);
+    if (dag.precision == Precision::fp8_delayed) {  // again, by the scales of the first step
+      step->engine().reset();
+      step->issue_all();
+      step->synchronize();
+    }
+    if (!reuse) {
+      tell_attention(devices, *step);
+      tell_fp8(devices, dag, *step);
+    }
     const CudaEngine<T>& engine = step->engine();
     Stores compared = engine.stores();
     std::erase_if(compared.all, [&](const auto& entry) {
       return holds_statistics(entry.first) || (reuse && entry.first.role != Role::weight);
     });
     const std::string difference = worst_difference(
-        expected, compared, dag.precision, tolerance(dag.precision),
+        expected, compared, dag.precision, tolerance(dag),
         [&](const StoreKey& key, const Region& box) {
           std::vector<T> raw = engine.download(key);
           const View<T> view = dense_view(raw.data(), box, engine.layout(key));

@@ -115,6 +115,13 @@ class CudaStep {
   /// A step by streams, in order.
   void issue_all() { issue(dag_, order_, *this); }
 
+  /// The same when no step came before it.
+  void issue_first() {
+    engine_.look_first(true);
+    issue_all();
+    engine_.look_first(false);
+  }
+
   /// Time of what `work` puts on the streams: as a graph if the libraries allow, else call by call.
   /// repeats   times that one sample does it, divided out
   std::vector<Seconds> timed(const std::function<void()>& work, int samples, int repeats) {

@@ -351,14 +351,14 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
   CHECK(hw::measure(host, {one}, 1).exit_code == 0);
 }
 
-TEST_CASE("calibrate: no engine runs products in FP8") {
+TEST_CASE("calibrate: only GPUs run products in FP8") {
   const Network net = tiny_network("plain");
   ExecDag dag = lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
   const Machine host = hw::HostExecutor({64}).hardware().machine;
   dag.precision = Precision::fp8_blockwise;
   CHECK_THROWS_WITH_AS(hw::check_fits(dag, host),
-                       "--precision: 'fp8-blockwise' with --hw, which has no kernels in FP8; "
-                       "accepted there: fp32, tf32, bf16, fp16",
+                       "--precision: 'fp8-blockwise' with --hw-backend host; accepted there: fp32, "
+                       "tf32, bf16, fp16; FP8 on GPUs",
                        InputError);
 }
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
+#include "tests/hw/emulated/fp8.hpp"
 #include "tests/hw/emulated/machine.hpp"
 
 struct cublasLtContext {
@@ -20,6 +22,7 @@ namespace {
 struct Operation {
   bool rounds = false;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  std::array<const float*, 2> scales{};  ///< of a and b, if they are in FP8; null: 1
 };
 struct Layout {
   cudaDataType_t type;
@@ -50,7 +53,22 @@ const Operation& of(cublasLtMatmulDesc_t handle) {
 }
 const Layout& of(cublasLtMatrixLayout_t handle) { return *reinterpret_cast<const Layout*>(handle); }
 
+bool is_fp8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
+/// cuBLASLt's documentation of cublasLtMatmul: A transposed and B not before compute capability 10,
+/// sizes and pointers by 16 bytes, not both operands E5M2. Columns of B and C may be any number, as
+/// PyTorch's _scaled_mm has it.
+bool agree_in_fp8(const Operation& how, const Layout& a, const Layout& b, const Layout& c) {
+  const bool types = is_fp8(b.type) && c.type == CUDA_R_16BF &&
+                     (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
+  const bool sizes = a.rows == b.rows && a.columns == c.rows && b.columns == c.columns;
+  return types && sizes && how.a == CUBLAS_OP_T && how.b == CUBLAS_OP_N && a.rows % 16 == 0 &&
+         a.columns % 16 == 0 && a.leading % 16 == 0 && b.leading % 16 == 0 && c.leading % 8 == 0 &&
+         a.batch == 1 && b.batch == 1 && c.batch == 1;
+}
+
 bool agree(const Operation& how, const Layout& a, const Layout& b, const Layout& c) {
+  if (is_fp8(a.type)) return agree_in_fp8(how, a, b, c);
   const bool sizes =
       a.wide(how.a) == b.tall(how.b) && a.tall(how.a) == c.rows && b.wide(how.b) == c.columns;
   const bool lines = a.leading >= a.rows && b.leading >= b.rows && c.leading >= c.rows;
@@ -78,6 +96,37 @@ void multiply_one(const Operation& how, const Layout& la, const T* a, const Layo
   }
 }
 
+void multiply_in_fp8(const Operation& how, const Layout& la, const void* a, const Layout& lb,
+                     const void* b, const Layout& lc, __nv_bfloat16* c, double beta) {
+  const auto format_of = [](const Layout& l) { return l.type == CUDA_R_8F_E4M3 ? e4m3 : e5m2; };
+  ++fp8_products()[std::to_string(format_of(la).mantissa) + " " +
+                   std::to_string(format_of(lb).mantissa)];
+  const auto numbers = [&](const Layout& l, const void* codes) {
+    std::vector<double> all;
+    const Fp8Format format = format_of(l);
+    for (std::int64_t i = 0; i < l.leading * l.columns; ++i) {
+      all.push_back(double{from_fp8(format, static_cast<const std::uint8_t*>(codes)[i])});
+    }
+    return all;
+  };
+  const std::vector<double> left = numbers(la, a);
+  const std::vector<double> right = numbers(lb, b);
+  double scale = 1;
+  for (const float* one : how.scales) scale *= one == nullptr ? 1 : double{*one};
+  for (std::int64_t j = 0; j < lc.columns; ++j) {
+    for (std::int64_t i = 0; i < lc.rows; ++i) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < la.rows; ++k) {
+        sum += left[static_cast<std::size_t>(k + i * la.leading)] *
+               right[static_cast<std::size_t>(k + j * lb.leading)];
+      }
+      __nv_bfloat16& to = c[i + j * lc.leading];
+      const double before = beta == 0 ? 0 : beta * double{static_cast<float>(to)};
+      to = __nv_bfloat16(scale * sum + before);
+    }
+  }
+}
+
 template <class T>
 void multiply(const Operation& how, const Layout& la, const T* a, const Layout& lb, const T* b,
               const Layout& lc, T* c, double beta) {
@@ -87,6 +136,11 @@ void multiply(const Operation& how, const Layout& la, const T* a, const Layout& 
 }
 
 }  // namespace
+
+std::map<std::string, int>& fp8_products() {
+  static std::map<std::string, int> counts;
+  return counts;
+}
 
 }  // namespace emulated
 
@@ -119,7 +173,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
                                               cublasLtMatmulDescAttributes_t name,
                                               const void* value, std::size_t bytes) {
   auto* operation = reinterpret_cast<Operation*>(handle);
-  if (bytes != sizeof(std::int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool scales =
+      name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER || name == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
+  const std::size_t wanted = scales                                    ? sizeof(void*)
+                             : name == CUBLASLT_MATMUL_DESC_FAST_ACCUM ? sizeof(std::int8_t)
+                                                                       : sizeof(std::int32_t);
+  if (bytes != wanted) return CUBLAS_STATUS_INVALID_VALUE;
+  if (scales) {
+    std::memcpy(&operation->scales[name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? 0 : 1], value,
+                bytes);
+  }
   if (name == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&operation->a, value, bytes);
   if (name == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&operation->b, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
@@ -212,6 +275,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (settings().numbers) std::memset(workspace, 0xff, workspace_wanted);
     if (!settings().numbers) {
       // nothing but time
+    } else if (is_fp8(la.type)) {
+      multiply_in_fp8(how, la, a, lb, b, lc, static_cast<__nv_bfloat16*>(d), factor_of_c);
     } else if (la.type == CUDA_R_32F) {
       multiply(how, la, static_cast<const float*>(a), lb, static_cast<const float*>(b), lc,
                static_cast<float*>(d), factor_of_c);
@@ -227,8 +292,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const auto k = la.wide(how.a);
     const auto elements =
         static_cast<double>(lc.batch * (lc.rows * lc.columns + k * (lc.rows + lc.columns)));
-    const double size = la.type == CUDA_R_32F ? 4 : 2;
-    return std::optional(start + gemm_time(2 * products, size * elements, on));
+    const double size = la.type == CUDA_R_32F ? 4 : is_fp8(la.type) ? 1 : 2;
+    const double each = is_fp8(la.type) ? 1 : 2;  // operations, as much as 16 bits' take
+    return std::optional(start + gemm_time(each * products, size * elements, on));
   };
   return put(stream, work) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }

@@ -247,7 +247,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strcpy(properties->name, "Emulated GPU");
   properties->uuid.bytes[0] = static_cast<char>(device);
   properties->totalGlobalMem = settings().memory;
-  properties->major = 9;
+  properties->major = settings().capability / 10;
+  properties->minor = settings().capability % 10;
   properties->multiProcessorCount = multiprocessors;
   return cudaSuccess;
 }

@@ -27,6 +27,7 @@ struct Settings {
   bool streams_keep = true;      ///< partitions; else kernels run on the whole GPU
   Graphs graphs = Graphs::keep;  ///< PARSIM_EMULATED_PARTITIONS: their number
   bool attention = true;         ///< cuDNN has engines for attention
+  int capability = 90;           ///< compute capability: 89 for 8.9
 };
 [[nodiscard]] Settings& settings();
 
@@ -37,5 +38,8 @@ struct Settings {
 void restart();
 /// Graphs of attention that cuDNN has executed in this process.
 [[nodiscard]] int& attention_graphs();
+/// Products in FP8 that cuBLASLt has executed in this process, by the bits of mantissa of the two
+/// operands: "3 3" or "3 2".
+[[nodiscard]] std::map<std::string, int>& fp8_products();
 
 }  // namespace emulated

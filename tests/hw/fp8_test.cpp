@@ -1,0 +1,243 @@
+// Linear layers in FP8 on emulated GPUs: which products, what they are worth, what is refused.
+#include "core/fp8.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "hw/cuda_executor.hpp"
+#include "hw/host.hpp"
+#include "lowering/lower.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/hw/emulated/fp8.hpp"
+#include "tests/hw/emulated/settings.hpp"
+#include "tests/support/approx.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using emulated::e4m3;
+using emulated::e5m2;
+
+/// The machine of a test; afterwards it is the usual one.
+class EmulatedGpus {
+ public:
+  explicit EmulatedGpus(const emulated::Settings& settings) {
+    emulated::settings() = settings;
+    emulated::restart();
+  }
+  ~EmulatedGpus() { emulated::settings() = {}; }
+  EmulatedGpus(const EmulatedGpus&) = delete;
+  EmulatedGpus& operator=(const EmulatedGpus&) = delete;
+};
+
+/// Pre-norm blocks as tiny_transformer's, of widths that FP8 can, halved, too. Its head stays bf16.
+Network wide_transformer(int blocks) {
+  constexpr std::int64_t width = 32;
+  Network net{"wide transformer", {}, {}, {}};
+  LayerId x = add_input(net, "ids", Shape{{{Dim::token, 5}}});
+  x = add_layer(net, "embedding", Embedding{12, width}, {x});
+  for (int b = 0; b < blocks; ++b) {
+    const std::string block = "block" + std::to_string(b) + ".";
+    LayerId y = add_layer(net, block + "norm1", Norm{NormKind::layer, true, 0}, {x});
+    const LayerId query = add_layer(net, block + "query", Dense{width}, {y});
+    const LayerId key = add_layer(net, block + "key", Dense{width}, {y});
+    const LayerId value = add_layer(net, block + "value", Dense{width}, {y});
+    y = add_layer(net, block + "attention", Attention{4, 4, true}, {query, key, value});
+    y = add_layer(net, block + "output", Dense{width}, {y});
+    x = add_layer(net, block + "sum1", Combine{"add"}, {x, y});
+    y = add_layer(net, block + "norm2", Norm{NormKind::layer, true, 0}, {x});
+    y = add_layer(net, block + "up", Dense{2 * width}, {y});
+    y = add_layer(net, block + "gelu", Activation{"gelu"}, {y});
+    y = add_layer(net, block + "down", Dense{width}, {y});
+    x = add_layer(net, block + "sum2", Combine{"add"}, {x, y});
+  }
+  x = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  x = add_layer(net, "classes", Dense{5}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
+ExecDag in_precision(ExecDag dag, Precision precision) {
+  dag.precision = precision;
+  dag.reduce_precision = storage_of(precision);
+  return dag;
+}
+
+ExecDag on_one_gpu(const Network& network, Precision precision) {
+  return in_precision(
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8)),
+      precision);
+}
+
+}  // namespace
+
+TEST_CASE("fp8: the emulated GPUs' numbers, by hand and by search") {
+  // Micikevicius et al. 2022, table 1: largest, smallest normal and smallest number.
+  CHECK(emulated::from_fp8(e4m3, 0x7e) == 448);
+  CHECK(emulated::from_fp8(e4m3, 0x08) == std::ldexp(1.0F, -6));
+  CHECK(emulated::from_fp8(e4m3, 0x01) == std::ldexp(1.0F, -9));
+  CHECK(std::isnan(emulated::from_fp8(e4m3, 0x7f)));
+  CHECK(emulated::from_fp8(e5m2, 0x7b) == 57344);
+  CHECK(emulated::from_fp8(e5m2, 0x04) == std::ldexp(1.0F, -14));
+  CHECK(emulated::from_fp8(e5m2, 0x01) == std::ldexp(1.0F, -16));
+  CHECK(std::isinf(emulated::from_fp8(e5m2, 0x7c)));
+  CHECK(emulated::to_fp8(e4m3, 1) == 0x38);
+  CHECK(emulated::to_fp8(e5m2, -1) == 0xbc);
+  CHECK(emulated::to_fp8(e4m3, 1e9F) == 0x7e);
+  CHECK(emulated::to_fp8(e5m2, -INFINITY) == 0xfb);
+  for (const auto& format : {e4m3, e5m2}) {
+    for (int code = 0; code <= format.largest; ++code) {
+      const auto here = static_cast<std::uint8_t>(code);
+      const float value = emulated::from_fp8(format, here);
+      CHECK(emulated::to_fp8(format, value) == here);
+      CHECK(emulated::to_fp8(format, -value) == (here | 0x80));
+      if (code == format.largest) continue;
+      // Halfway to the next one the even code wins, a little off it the nearer one.
+      const auto next = static_cast<std::uint8_t>(code + 1);
+      const float middle = (value + emulated::from_fp8(format, next)) / 2;
+      CHECK(emulated::to_fp8(format, middle) == (code % 2 == 0 ? here : next));
+      CHECK(emulated::to_fp8(format, std::nextafter(middle, 0.0F)) == here);
+      CHECK(emulated::to_fp8(format, std::nextafter(middle, 1e9F)) == next);
+    }
+  }
+}
+
+TEST_CASE("fp8: rounding leaves the error that the tolerance is made of, at most") {
+  for (const auto& [format, mantissa] : {std::pair{e4m3, 3}, std::pair{e5m2, 2}}) {
+    double errors = 0, numbers = 0;
+    for (int i = 0; i < 4000; ++i) {
+      const double x = std::exp2(-3 + i * 1e-3);  // every mantissa as often as in logarithms
+      const double off =
+          double{emulated::from_fp8(format, emulated::to_fp8(format, static_cast<float>(x)))} - x;
+      errors += off * off;
+      numbers += x * x;
+    }
+    const double found = std::sqrt(errors / numbers);
+    CHECK(found < hw::rounding_error(mantissa));
+    CHECK(found > hw::rounding_error(mantissa) / 2);
+  }
+  // One block: query, output, up and down follow each other.
+  const ExecDag dag = on_one_gpu(wide_transformer(1), Precision::fp8);
+  const double e3 = hw::rounding_error(3), e2 = hw::rounding_error(2);
+  CHECK(hw::tolerance(dag) ==
+        testing::approx(0.08 + std::sqrt(4 * (e3 * e3 + e3 * e3 + e3 * e3 + e2 * e2))));
+  CHECK(hw::tolerance(in_precision(dag, Precision::bf16)) == hw::tolerance(Precision::bf16));
+}
+
+TEST_CASE("fp8: a step on one GPU computes the host's numbers in the formats of the recipe") {
+  const Network network = wide_transformer(1);
+  for (const Precision recipe : {Precision::fp8, Precision::fp8_delayed}) {
+    const EmulatedGpus machine({});
+    CAPTURE(to_text(recipe));
+    emulated::fp8_products().clear();
+    const ExecDag dag = on_one_gpu(network, recipe);
+    CHECK(hw::CudaExecutor({}).check(dag) == "");
+    // Six layers, whose gradients are E5M2. Twice, and with delayed scaling again after the step
+    // that finds the scales.
+    const int steps = recipe == Precision::fp8_delayed ? 4 : 2;
+    CHECK(emulated::fp8_products() ==
+          std::map<std::string, int>{{"3 2", steps * 6 * 2}, {"3 3", steps * 6}});
+  }
+}
+
+TEST_CASE("fp8: delayed scaling goes by the largest element of the step before") {
+  // Activations of thousands: E4M3 ends at 448.
+  Network net{"loud", {}, {}, {}};
+  LayerId x = add_input(net, "in", vector_shape(32));
+  for (int i = 0; i < 14; ++i) {
+    x = add_layer(net, "double" + std::to_string(i), Combine{"add"}, {x, x});
+  }
+  x = add_layer(net, "dense", Dense{16}, {x});
+  x = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  x = add_layer(net, "classes", Dense{5}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  const EmulatedGpus machine({});
+  CHECK(hw::CudaExecutor({}).check(on_one_gpu(net, Precision::fp8_delayed)) == "");
+}
+
+TEST_CASE("fp8: data, tensor and pipeline parallelism compute the host's numbers") {
+  const Network network = wide_transformer(2);
+  const Cluster cluster = star_of(8, "10 GB/s", "1us");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  unsigned seed = 0;
+  for (const auto& [tp, pp, dp] :
+       {std::array{1, 1, 2}, std::array{2, 1, 1}, std::array{1, 2, 1}, std::array{2, 2, 2}}) {
+    strategies::StrategyInput input{network, cluster, *cost};
+    input.batch = 8;
+    input.tensor_parallel = tp;
+    input.pipeline_parallel = pp;
+    input.data_parallel = dp;
+    input.micro_batches = pp == 1 ? 1 : 2;
+    const Precision recipe = seed % 2 == 0 ? Precision::fp8 : Precision::fp8_delayed;
+    const ExecDag dag =
+        in_precision(lowering::lower(network, cluster, strategies::plan_tensor(input)), recipe);
+    const EmulatedGpus machine({.gpus = 8, .seed = seed++});
+    CAPTURE(tp);
+    CAPTURE(pp);
+    CAPTURE(dp);
+    emulated::fp8_products().clear();
+    CHECK(hw::CudaExecutor({}).check(dag) == "");
+    // Each device of a stage multiplies its part, each replica and micro-batch by itself.
+    const int steps = recipe == Precision::fp8_delayed ? 4 : 2;
+    const int forward = steps * 12 * tp * dp * (pp == 1 ? 1 : 2);
+    CHECK(emulated::fp8_products() ==
+          std::map<std::string, int>{{"3 2", 2 * forward}, {"3 3", forward}});
+  }
+}
+
+TEST_CASE("fp8: random plans compute the host's numbers on parts of a GPU") {
+  const Network network = wide_transformer(1);
+  const Cluster cluster = star_of(4, "10 GB/s", "1us");
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    const Plan plan = with_split_states(random_plan(network, 3, 8, seed), seed);
+    const ExecDag dag = in_precision(lowering::lower(network, cluster, plan),
+                                     seed % 2 == 0 ? Precision::fp8_delayed : Precision::fp8);
+    const EmulatedGpus machine({.seed = static_cast<unsigned>(seed)});
+    CAPTURE(seed);
+    CHECK(hw::CudaExecutor({32, 16, 16, 8}).check(dag) == "");
+  }
+}
+
+TEST_CASE("fp8: a step in FP8 is measured, as a graph, and takes more memory than in bf16") {
+  const Network network = wide_transformer(1);
+  const EmulatedGpus machine({});
+  const auto measured = [&](Precision precision) {
+    return hw::CudaExecutor({}).step(on_one_gpu(network, precision), 3);
+  };
+  const Measurement delayed = measured(Precision::fp8_delayed);
+  const Measurement own = measured(Precision::fp8);
+  const Measurement bf16 = measured(Precision::bf16);
+  CHECK(delayed.step.samples == 3);
+  // A kernel less for each cast.
+  CHECK(delayed.step.median < own.step.median);
+  CHECK(delayed.device_bytes[0] > bf16.device_bytes[0]);
+}
+
+TEST_CASE("fp8: what cannot multiply in FP8 is a sentence") {
+  const Network network = wide_transformer(1);
+  {
+    const EmulatedGpus machine({.capability = 80});
+    hw::CudaExecutor gpu({});
+    CHECK(
+        refusal_of([&] { static_cast<void>(gpu.check(on_one_gpu(network, Precision::fp8))); }) ==
+        "--precision: fp8 on Emulated GPU, whose compute capability is 8.0; accepted there: fp32; "
+        "bf16 and tf32 from compute capability 8.0, FP8 from 8.9");
+  }
+  const EmulatedGpus machine({.capability = 89});
+  hw::CudaExecutor gpu({});
+  CHECK(gpu.check(on_one_gpu(network, Precision::fp8)) == "");
+  CHECK(refusal_of(
+            [&] { static_cast<void>(gpu.check(on_one_gpu(network, Precision::fp8_blockwise))); }) ==
+        "--precision: 'fp8-blockwise' with --hw, which has no kernels that scale by blocks; "
+        "accepted there: fp8, fp8-delayed, fp32, tf32, bf16, fp16");
+}
+
+}  // namespace parsim::testing
