@@ -86,8 +86,8 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
 TEST_CASE("cuda: any valid plan computes the host's numbers on several GPUs, NCCL carries all") {
   const std::vector<Network> networks = runnable_networks();
   std::set<std::string> functions;
-  const std::uint64_t end = long_tests() ? 130 : 126;
-  for (std::uint64_t seed = 100; seed < end; ++seed) {
+  const std::uint64_t end = long_tests() ? 170 : 150;  // 143 has much larger shares than others
+  for (std::uint64_t seed = 130; seed < end; ++seed) {
     const Network& network = networks[seed % networks.size()];
     const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
