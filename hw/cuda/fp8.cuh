@@ -38,25 +38,25 @@ struct CastTask {
   bool notes = false;  ///< leaves its largest element in `state`
 };
 
-inline constexpr unsigned cast_threads = 256, cast_tile = 64, most_maxima = 256;
+inline constexpr unsigned cast_threads = 256, cast_tile = 64, most_maxima = cast_threads;
 inline constexpr float largest_e4m3 = 448, largest_e5m2 = 57344, largest_float = 3.4e38F;
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 __device__ inline float size_of(float value) { return value < 0 ? -value : value; }
 
-/// The largest of all threads' numbers, in every thread.
+/// The largest of all threads' numbers, in every thread. `shared` has `cast_threads` numbers, of
+/// this call alone.
 __device__ inline float block_largest(float value, float* shared) {
-  __syncthreads();
+  constexpr unsigned sums = 16;
   shared[threadIdx.x] = value;
-  for (unsigned half = cast_threads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) {
-      value = larger(value, shared[threadIdx.x + half]);
-      shared[threadIdx.x] = value;
-    }
+  __syncthreads();
+  if (threadIdx.x < sums) {
+    for (unsigned k = threadIdx.x; k < cast_threads; k += sums) value = larger(value, shared[k]);
+    shared[threadIdx.x] = value;  // read by this thread alone before
   }
   __syncthreads();
-  return shared[0];
+  for (unsigned k = 0; k < sums; ++k) value = larger(value, shared[k]);
+  return value;
 }
 
 template <class T>
@@ -103,12 +103,12 @@ __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
   // Words beside each other, and one more per column against conflicts of banks.
   constexpr unsigned words = cast_tile / 4 + 1;
   __shared__ std::uint32_t tile[cast_tile * words];
-  __shared__ float shared[cast_threads];
-  float largest = 0;
-  for (std::uint32_t i = threadIdx.x; i < task.maxima_count; i += cast_threads) {
-    largest = larger(largest, task.maxima[i]);
+  __shared__ float before[cast_threads], seen[cast_threads];
+  float largest = task.maxima[0];
+  if (task.maxima_count > 1) {
+    if (threadIdx.x < task.maxima_count) largest = task.maxima[threadIdx.x];
+    largest = block_largest(largest, before);
   }
-  largest = block_largest(largest, shared);
   constexpr float limit = gradient ? largest_e5m2 : largest_e4m3;
   const bool usable = largest > 0 && largest <= largest_float;
   float scale = usable ? limit / largest : 1;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
   const bool first = blockIdx.x == 0 && blockIdx.y == 0;
   if (first && threadIdx.x == 0) task.state->unit = 1 / scale;
   if (!task.notes) return;
-  most = block_largest(most, shared);
+  most = block_largest(most, seen);
   if (threadIdx.x == 0) raise_to(task.state->seen, bits_of(most));
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "hw/cuda_executor.hpp"
 #include "hw/host.hpp"
@@ -16,6 +17,7 @@
 #include "tests/hw/emulated/fp8.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/long_tests.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/refusal.hpp"
@@ -168,8 +170,9 @@ TEST_CASE("fp8: data, tensor and pipeline parallelism compute the host's numbers
   const Cluster cluster = star_of(8, "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
   unsigned seed = 0;
-  for (const auto& [tp, pp, dp] :
-       {std::array{1, 1, 2}, std::array{2, 1, 1}, std::array{1, 2, 1}, std::array{2, 2, 2}}) {
+  std::vector<std::array<int, 3>> degrees{{2, 2, 2}};
+  if (long_tests()) degrees.insert(degrees.end(), {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}});
+  for (const auto& [tp, pp, dp] : degrees) {
     strategies::StrategyInput input{network, cluster, *cost};
     input.batch = 8;
     input.tensor_parallel = tp;
@@ -196,7 +199,7 @@ TEST_CASE("fp8: data, tensor and pipeline parallelism compute the host's numbers
 TEST_CASE("fp8: random plans compute the host's numbers on parts of a GPU") {
   const Network network = wide_transformer(1);
   const Cluster cluster = star_of(4, "10 GB/s", "1us");
-  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+  for (std::uint64_t seed = 0; seed < (long_tests() ? 12 : 2); ++seed) {
     const Plan plan = with_split_states(random_plan(network, 3, 8, seed), seed);
     const ExecDag dag = in_precision(lowering::lower(network, cluster, plan),
                                      seed % 2 == 0 ? Precision::fp8_delayed : Precision::fp8);
@@ -208,7 +211,7 @@ TEST_CASE("fp8: random plans compute the host's numbers on parts of a GPU") {
 
 TEST_CASE("fp8: a step in FP8 is measured, as a graph, and takes more memory than in bf16") {
   const Network network = wide_transformer(1);
-  const EmulatedGpus machine({});
+  const EmulatedGpus machine({.numbers = false});
   const auto measured = [&](Precision precision) {
     return hw::CudaExecutor({}).step(on_one_gpu(network, precision), 3);
   };
