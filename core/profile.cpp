@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "core/cost_model.hpp"
 #include "core/errors.hpp"
@@ -186,6 +188,13 @@ Interference interference_of(const std::vector<InterferenceSample>& samples) {
 
 std::string to_text(const InterferencePair& pair) {
   return std::string(to_text(pair.activity)).append("/").append(to_text(pair.during));
+}
+
+std::optional<double> compute_capability(const DeviceModel& model) {
+  double value = 0;
+  const char* end = model.architecture.data() + model.architecture.size();
+  if (std::from_chars(model.architecture.data(), end, value).ec != std::errc{}) return {};
+  return value;
 }
 
 std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,

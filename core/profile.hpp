@@ -114,6 +114,9 @@ struct Measurements {
   friend bool operator==(const Measurements&, const Measurements&) = default;
 };
 
+/// 9 of architecture "9.0"; none if it is no number, as of CPUs.
+[[nodiscard]] std::optional<double> compute_capability(const DeviceModel& model);
+
 /// What makes kernels alike: kind with its members, extents of all operands, pass and precision, as
 /// numbers. Where in the tensors a part lies does not count.
 [[nodiscard]] std::vector<std::int64_t> kernel_signature(const LayerKind& kind,

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
-#include <system_error>
+#include <optional>
 
 #include "core/errors.hpp"
 #include "hw/memory_plan.hpp"
@@ -17,9 +16,8 @@ namespace {
 /// Tensor cores multiply bf16 since compute capability 8.0, FP8 since 8.9 (CUDA programming guide,
 /// table of features by compute capability). The model's architecture is "8.0"; the host has none.
 bool is_older(const DeviceModel& model, double capability) {
-  double own = 0;
-  const char* end = model.architecture.data() + model.architecture.size();
-  return std::from_chars(model.architecture.data(), end, own).ec == std::errc{} && own < capability;
+  const std::optional<double> own = compute_capability(model);
+  return own && *own < capability;
 }
 
 /// Throws InputError if a device of the plan has no arithmetic for the DAG's precision.

@@ -91,6 +91,19 @@ TEST_CASE("profile: a file is read back equal") {
   CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
 }
 
+TEST_CASE("profile: cards of compute capability 8.9 and newer multiply FP8 twice as fast as fp16") {
+  for (const auto& [architecture, factor] :
+       {std::pair{"8.0", 0}, std::pair{"8.9", 2}, std::pair{"9.0", 2}, std::pair{"10.0", 2},
+        std::pair{"", 0}}) {
+    Profile profile = small_profile();
+    profile.machine.cluster.models[0].architecture = architecture;
+    const Profile read = profile_from_json(to_json(profile), "p.json");
+    const DeviceModel& model = read.machine.cluster.models[0];
+    CAPTURE(architecture);
+    CHECK(model.fp8_peak == factor * model.peak_at(Precision::fp16));
+  }
+}
+
 TEST_CASE("profile: memory that devices share is read back equal, and refused where it cannot be") {
   Profile profile = small_profile();
   const auto part = [](int device, Seconds alone, Seconds together) {
