@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <random>
@@ -15,6 +16,8 @@
 
 #include "hw/cpu_executor.hpp"
 #include "hw/cuda_executor.hpp"
+#include "hw/layout.hpp"
+#include "hw/math/experts.hpp"
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "tests/hw/emulated/settings.hpp"
@@ -89,7 +92,7 @@ double least_margin(const ExecDag& dag) {
 }
 
 /// Two groups of 75 tokens, so that several threads count a group's choices; each expert has fewer
-/// slots than tokens come.
+/// slots than tokens come. What experts make is read twice, so that its gradient is a sum.
 Network long_groups(bool normalized) {
   Network net{"long groups", {}, {}, {}};
   const LayerId x = add_input(net, "vectors", Shape{{{Dim::token, 150}, {Dim::channel, 4}}});
@@ -99,7 +102,10 @@ Network long_groups(bool normalized) {
   y = add_layer(net, "inner", ExpertDense{4, true}, {y});
   y = add_layer(net, "act", Activation{"silu"}, {y});
   y = add_layer(net, "outer", ExpertDense{4, true}, {y});
-  y = add_layer(net, "combine", ExpertCombine{2, normalized, 2}, {y, router});
+  const LayerId made = y;
+  y = add_layer(net, "combine", ExpertCombine{2, normalized, 2}, {made, router});
+  const LayerId other = add_layer(net, "again", ExpertCombine{1, !normalized, 2}, {made, router});
+  y = add_layer(net, "sum", Combine{"add"}, {y, other});
   y = add_layer(net, "flatten", Flatten{}, {y});
   y = add_layer(net, "classifier", Dense{3}, {y});
   add_layer(net, "loss", Loss{}, {y});
@@ -153,6 +159,28 @@ TEST_CASE("experts on hardware: groups of many tokens fill their slots in the or
       }
     }
   }
+}
+
+TEST_CASE("experts on hardware: of equally probable experts the first, by hand, and no NaN's") {
+  // Three tokens, one slot of each of three experts, two experts a token.
+  const double none = std::nan("");
+  std::vector<double> probabilities{0.4, 0.2, 0.4, 0.3, 0.3, 0.3, none, 1, none};
+  std::vector<double> expert(6), slot(6), weight(6), counts(3);
+  hw::Routing<double> r;
+  r.probabilities = hw::dense_view(probabilities.data(), Region{{0, 1}, {0, 3}, {0, 3}}, false);
+  r.samples = 1;
+  r.tokens = r.group_tokens = r.experts = 3;
+  r.top_k = 2;
+  r.expert = expert.data();
+  r.slot = slot.data();
+  r.weight = weight.data();
+  r.counts = counts.data();
+  for (std::uint32_t i = 0; i < 3; ++i) hw::ChooseExperts<double>{r}(i);
+  for (std::uint32_t i = 0; i < 3; ++i) hw::CountChoices<double>{r}(i);
+  for (std::uint32_t i = 0; i < 6; ++i) hw::AssignSlots<double>{r}(i);
+  CHECK(expert == std::vector<double>{0, 2, 0, 1, 1, -1});
+  CHECK(counts == std::vector<double>{2, 2, 1});
+  CHECK(slot == std::vector<double>{0, 0, -1, 0, -1, -1});
 }
 
 TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has the host's numbers") {
