@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <system_error>
 
 #include "core/cost_model.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -191,10 +190,7 @@ std::string to_text(const InterferencePair& pair) {
 }
 
 std::optional<double> compute_capability(const DeviceModel& model) {
-  double value = 0;
-  const char* end = model.architecture.data() + model.architecture.size();
-  if (std::from_chars(model.architecture.data(), end, value).ec != std::errc{}) return {};
-  return value;
+  return to_number<double>(model.architecture);
 }
 
 std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,

@@ -9,6 +9,7 @@
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
+#include "core/profile.hpp"
 #include "core/text.hpp"
 #include "sim/embedded_table.hpp"
 
@@ -118,7 +119,7 @@ const std::vector<Coefficients>& coefficients() {
 Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   // BF16 runs as FP16 does, on cards that have it.
   const bool half = precision == Precision::fp16 ||
-                    (precision == Precision::bf16 && compute_capability(model) >= first_with_bf16);
+                    (precision == Precision::bf16 && assumed_capability(model) >= first_with_bf16);
   const Precision operands = half ? Precision::fp16 : precision;
   for (const Coefficients& row : coefficients()) {
     if (row.operands == operands && model.name.starts_with(row.family)) {
@@ -126,7 +127,7 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
     }
   }
   const bool tensor_cores =
-      compute_capability(model) >= first_with_tensor_cores && precision != Precision::fp32 &&
+      assumed_capability(model) >= first_with_tensor_cores && precision != Precision::fp32 &&
       model.peak_at(precision).value > 1.5 * model.peak_at(Precision::fp32).value;
   Borrowed nearest;
   const auto serves = [&](Precision of_row) {
@@ -137,7 +138,7 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   for (const Coefficients& row : coefficients()) {
     if (!serves(row.operands)) continue;
     const std::tuple distance{
-        std::abs(std::floor(compute_capability(model)) - std::floor(row.architecture)),
+        std::abs(std::floor(assumed_capability(model)) - std::floor(row.architecture)),
         std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate)),
         row.operands != precision};
     if (distance < least) {
@@ -168,8 +169,8 @@ std::string kernel_accuracy(const Cluster& cluster, Precision precision,
   return join(models) + (known ? " (median over held-out convolutions and GEMMs)" : "");
 }
 
-double compute_capability(const DeviceModel& model) {
-  return to_number<double>(model.architecture).value_or(architecture_of_others);
+double assumed_capability(const DeviceModel& model) {
+  return compute_capability(model).value_or(architecture_of_others);
 }
 
 double peak_of(const DeviceModel& model, Precision precision) {

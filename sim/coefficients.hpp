@@ -79,7 +79,7 @@ struct Borrowed {
                                           Efficiency Coefficients::*efficiencies);
 
 /// 7.0 for a V100. Cards without one (AMD's) are taken to be of the years after Volta.
-[[nodiscard]] double compute_capability(const DeviceModel& model);
+[[nodiscard]] double assumed_capability(const DeviceModel& model);
 
 /// FLOP/s that a device's efficiencies are parts of: those of fp32 if it has no others.
 [[nodiscard]] double peak_of(const DeviceModel& model, Precision precision);

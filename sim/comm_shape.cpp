@@ -82,7 +82,7 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
     by_node[cluster_[device].node].push_back(device);
     shape.gpus = shape.gpus && model.kind == DeviceKind::gpu;
     kinds.insert(model.architecture);
-    least = std::min(least, compute_capability(model));
+    least = std::min(least, assumed_capability(model));
     sockets = sockets && is_module(model);
     const double memory = model.memory_rate.value;
     if (shape.memory_rate == 0 || memory < shape.memory_rate) shape.memory_rate = memory;
