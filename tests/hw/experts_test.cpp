@@ -136,10 +136,11 @@ TEST_CASE("experts on hardware: divided in any way the host has the interpreter'
   std::uint64_t seed = 0;
   for (const std::string& options : mixtures) {
     for (const ExpertDegrees& degrees : all) {
+      if (++seed % 2 == 0 && !long_tests()) continue;  // of each mixture others
       const World world(tiny_moe(options), star_of(8, "10 GB/s", "1us"));
       CAPTURE(options);
       CAPTURE(text_of(degrees));
-      const std::optional<ExecDag> dag = divided(world, degrees, ++seed);
+      const std::optional<ExecDag> dag = divided(world, degrees, seed);
       if (dag) CHECK(host_difference(*dag) == "");
     }
   }
@@ -151,13 +152,10 @@ TEST_CASE("experts on hardware: groups of many tokens fill their slots in the or
     CAPTURE(normalized);
     const Cluster cluster = star_of(4, "10 GB/s", "1us");
     CHECK(host_difference(lowering::lower(network, cluster, single_device_plan(network, 2))) == "");
-    for (const std::uint64_t seed : {1, 2}) {
-      const ExecDag dag = lowering::lower(network, cluster, random_plan(network, 2, 2, seed));
-      CHECK(host_difference(dag) == "");
-      if (normalized == (seed == 1)) {
-        CHECK(emulated_difference(dag, Precision::fp32, normalized, 1) == "");
-      }
-    }
+    const ExecDag dag =
+        lowering::lower(network, cluster, random_plan(network, 2, 2, normalized ? 1 : 2));
+    CHECK(host_difference(dag) == "");
+    if (normalized) CHECK(emulated_difference(dag, Precision::fp32, true, 1) == "");
   }
 }
 
@@ -191,10 +189,11 @@ TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has th
   for (std::size_t m = 0; m < mixtures.size(); ++m) {
     for (std::size_t way = 0; way < std::size(all); ++way) {
       ++seed;
-      if (!long_tests() && (m + way) % 6 != 0) continue;
+      const bool two_devices = way == 1 && m >= 2, tensor_groups = way == 7 && m == 0;
+      if (!long_tests() && !two_devices && !tensor_groups) continue;
       const ExpertDegrees& degrees = all[way];
       const World world(tiny_moe(mixtures[m], degrees.pipeline), star_of(8, "10 GB/s", "1us"));
-      const bool parts = way % 2 == 1;
+      const bool parts = (m + way) % 2 == 0;
       CAPTURE(mixtures[m]);
       CAPTURE(text_of(degrees));
       CAPTURE(parts);
@@ -210,7 +209,7 @@ TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has th
     }
   }
   CHECK(messages > 1);
-  CHECK(rounded > 1);
+  CHECK(rounded > 0);
 }
 
 TEST_CASE("experts on hardware: a core of this machine has the host's numbers") {
