@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "core/errors.hpp"
+#include "core/fp8.hpp"
 #include "hw/memory_plan.hpp"
 #include "hw/tensor_slices.hpp"
 
@@ -47,6 +49,31 @@ void check_precision(const ExecDag& dag, const Machine& machine, std::int32_t de
   }
 }
 
+/// By device: the most bytes that an operation casts to FP8, one for each element of a copy.
+/// Forward passes have a copy of inputs and weights, backward passes two of the output's gradient,
+/// too.
+std::vector<Bytes> fp8_workspaces(const ExecDag& dag, std::int32_t devices) {
+  std::vector<Bytes> most(static_cast<std::size_t>(devices));
+  if (!multiplies_in_fp8(dag.precision)) return most;
+  std::vector<bool> casts;  // by layer
+  for (std::size_t l = 0; l < dag.network.layers.size(); ++l) {
+    casts.push_back(multiplies_in_fp8(dag.network, LayerId{l}));
+  }
+  const std::vector<bool> trained = trained_layers(dag.network);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    const Compute op = std::get<Compute>(dag.op(OpId{i}));
+    if (!casts[dag.work(op.work).layer.index()]) continue;
+    const ComputeSlices p = compute_slices(dag, op, trained);
+    const bool forward = op.pass == Pass::forward || op.pass == Pass::recompute;
+    const std::int64_t gradients = forward ? 0 : 2 * p.out_gradient.region.volume();
+    Bytes& bytes = most[op.device.index()];
+    bytes.value = std::max(
+        bytes.value, p.inputs[0].region.volume() + p.parameters[0].region.volume() + gradients);
+  }
+  return most;
+}
+
 }  // namespace
 
 void throttle_links(Machine& machine, const LinkThrottle& link) {
@@ -68,8 +95,9 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
   const bool reuse = machine.backend != "cpu";  // whose tensors have places of their own
   const MemoryPlan plan = plan_memory(dag, dispatch(dag), held,
                                       element_bytes(storage_of(dag.precision)), 1, {reuse, !reuse});
+  const std::vector<Bytes> casts = fp8_workspaces(dag, held.devices);
   for (std::size_t d = 0; d < plan.devices.size(); ++d) {
-    const Bytes needed{static_cast<std::int64_t>(plan.devices[d].total)};
+    const Bytes needed = Bytes{static_cast<std::int64_t>(plan.devices[d].total)} + casts[d];
     const Bytes capacity = machine.cluster.devices[d].memory;
     if (needed > capacity) {
       throw MemoryError(fmt::format("{} needs {} and has {}", machine.cluster.devices[d].name,

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "hw/cuda_executor.hpp"
+#include "hw/hardware.hpp"
 #include "hw/host.hpp"
+#include "hw/memory_plan.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
@@ -151,13 +153,14 @@ TEST_CASE("fp8: a step on one GPU computes the host's numbers in the formats of 
 }
 
 TEST_CASE("fp8: delayed scaling goes by the largest element of the step before") {
-  // Activations of thousands: E4M3 ends at 448.
+  // Activations of thousands: E4M3 ends at 448. So the first step looks before it casts.
   Network net{"loud", {}, {}, {}};
   LayerId x = add_input(net, "in", vector_shape(32));
   for (int i = 0; i < 14; ++i) {
     x = add_layer(net, "double" + std::to_string(i), Combine{"add"}, {x, x});
   }
-  x = add_layer(net, "dense", Dense{16}, {x});
+  // Gradients of ten-millionths: E5M2 begins at 2^-16.
+  for (const char* name : {"first", "second", "third"}) x = add_layer(net, name, Dense{16}, {x});
   x = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
   x = add_layer(net, "classes", Dense{5}, {x});
   add_layer(net, "loss", Loss{}, {x});
@@ -222,6 +225,30 @@ TEST_CASE("fp8: a step in FP8 is measured, as a graph, and takes more memory tha
   // A kernel less for each cast.
   CHECK(delayed.step.median < own.step.median);
   CHECK(delayed.device_bytes[0] > bf16.device_bytes[0]);
+}
+
+TEST_CASE("fp8: the copies of an operation count among what must fit") {
+  const Network network = wide_transformer(1);
+  const EmulatedGpus machine({});
+  Machine gpu = hw::CudaExecutor({}).hardware().machine;
+  const ExecDag dag = on_one_gpu(network, Precision::fp8);
+  const auto fits = [&](const ExecDag& one, std::int64_t bytes) {
+    gpu.cluster.devices[0].memory = {bytes};
+    try {
+      hw::check_fits(one, gpu);
+      return true;
+    } catch (const hw::MemoryError&) {
+      return false;
+    }
+  };
+  const std::int64_t tensors = static_cast<std::int64_t>(
+      hw::plan_memory(dag, hw::dispatch(dag), hw::stores(dag), 2, 1, {}).devices[0].total);
+  // By hand, the backward pass of `up`: 40 tokens of 32 channels, 64 × 32 weights, and twice 40
+  // gradients of 64.
+  const std::int64_t copies = 40 * 32 + 64 * 32 + 2 * 40 * 64;
+  CHECK(fits(in_precision(dag, Precision::bf16), tensors));
+  CHECK(fits(dag, tensors + copies));
+  CHECK_FALSE(fits(dag, tensors + copies - 1));
 }
 
 TEST_CASE("fp8: what cannot multiply in FP8 is a sentence") {
