@@ -12,11 +12,12 @@ namespace parsim::strategies {
 
 namespace {
 
-/// Operations of a layer in one walk through the step.
+/// Operations of layers in one estimate (estimated_step).
 std::size_t walk_of(const Plan& plan) {
   std::size_t cells = 0;
   for (const LayerPlan& layer : plan.layers) cells += layer.devices.size();
-  return cells * static_cast<std::size_t>(plan.schedule.micro_batches);
+  const auto micro_batches = static_cast<std::size_t>(plan.schedule.micro_batches);
+  return cells * std::min(micro_batches, 14 * plan.schedule.rank_lists.size());
 }
 
 /// The first layer that computes: no stage holds inputs alone, which would leave its devices idle.
@@ -126,7 +127,7 @@ Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimato
   const std::int64_t first_kernel = first_kernel_of(input.network);
   const std::vector<std::size_t> units = units_of(input.network, input.granularity);
   Staged now = start;
-  Excess excess = excess_of(input, estimator.memory(now.plan));
+  Excess excess = excess_of(input, estimated_memory(estimator, now.plan));
   for (int tries = 0; excess.sum > 0;) {
     std::optional<Staged> better;
     Excess least = excess;
@@ -139,7 +140,7 @@ Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimato
           if (!first) continue;
           ++tries;
           Staged other{*first, make(*first)};
-          const Excess then = excess_of(input, estimator.memory(other.plan));
+          const Excess then = excess_of(input, estimated_memory(estimator, other.plan));
           if (std::pair(then.sum, then.most) >= std::pair(least.sum, least.most)) continue;
           least = then;
           better = std::move(other);

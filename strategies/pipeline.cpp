@@ -235,7 +235,7 @@ Plan plan_pipeline(const StrategyInput& input) {
   lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
   const auto attempt = [&](std::int32_t number) {
     for (Candidate& candidate : fastest_of(input, chains, number)) {
-      candidate.price.step = estimator.step_time(with_memory_options(input, candidate.plan));
+      candidate.price.step = estimated_step(estimator, with_memory_options(input, candidate.plan));
       candidates.push_back(std::move(candidate));
     }
   };

@@ -218,6 +218,65 @@ std::int32_t overcommit(const StrategyInput& input, const std::vector<lowering::
   return most;
 }
 
+namespace {
+
+/// The plan with the first `count` of its micro-batches.
+Plan shortened(const Plan& plan, std::int32_t count) {
+  Plan shorter = plan;
+  shorter.batch = plan.batch / plan.schedule.micro_batches * count;
+  shorter.schedule.micro_batches = count;
+  for (RankList& list : shorter.schedule.rank_lists) {
+    std::erase_if(list.slots, [&](const Slot& slot) { return slot.micro_batch >= count; });
+  }
+  return shorter;
+}
+
+/// Whether backward passes begin before all forward passes have ended, so that micro-batches
+/// follow one another.
+bool alternates(const RankList& list) {
+  const auto forward = [](const Slot& slot) { return slot.direction == Direction::forward; };
+  const auto first = std::find_if_not(list.slots.begin(), list.slots.end(), forward);
+  return std::find_if(first, list.slots.end(), forward) != list.slots.end();
+}
+
+/// Micro-batches of which a step is long enough to tell how long it takes with more; none, if that
+/// would save little.
+struct Extract {
+  std::int32_t few = 0, more = 0;
+};
+std::optional<Extract> extract_of(const Plan& plan) {
+  constexpr std::size_t most_cells = 20'000;  // of a walk that takes a few thousandths of a second
+  const std::vector<RankList>& lists = plan.schedule.rank_lists;
+  const auto stages = static_cast<std::int32_t>(lists.size());
+  const Extract extract{3 * stages, 4 * stages};  // multiples: see device_slots
+  bool many = plan.schedule.micro_batches >= 2 * (extract.few + extract.more);
+  std::size_t cells = 0;
+  for (std::size_t l = 0; many && l < plan.layers.size(); ++l) {
+    cells += plan.layers[l].devices.size();
+  }
+  many = many && cells * static_cast<std::size_t>(plan.schedule.micro_batches) > most_cells;
+  if (!many || !std::all_of(lists.begin(), lists.end(), alternates)) return std::nullopt;
+  return extract;
+}
+
+}  // namespace
+
+Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan, Seconds limit) {
+  const std::optional<Extract> of = extract_of(plan);
+  if (!of) return estimator.step_time(plan, limit);
+  const Seconds longer = estimator.step_time(shortened(plan, of->more), limit);
+  if (longer >= limit) return longer;
+  const Seconds shorter = estimator.step_time(shortened(plan, of->few));
+  const double others = plan.schedule.micro_batches - of->more;
+  return longer + (longer - shorter) * (others / (of->more - of->few));
+}
+
+std::vector<lowering::MemoryUse> estimated_memory(lowering::Estimator& estimator,
+                                                  const Plan& plan) {
+  const std::optional<Extract> of = extract_of(plan);
+  return estimator.memory(of ? shortened(plan, of->more) : plan);
+}
+
 Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator, const Plan& plan,
                       const Price& limit) {
   const bool options = !leaves_memory_alone(input, plan);
@@ -225,16 +284,17 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
   const Plan& priced = options ? saving : plan;
   if (options && lacks_zero_group(input, saving)) return {unusable, limit.step};
   if (limit.fits()) {
-    const Seconds step = estimator.step_time(priced, limit.step);
-    return {step >= limit.step ? limit.overcommit : overcommit(input, estimator.memory(priced)),
+    const Seconds step = estimated_step(estimator, priced, limit.step);
+    return {step >= limit.step ? limit.overcommit
+                               : overcommit(input, estimated_memory(estimator, priced)),
             step};
   }
   // What needs much more memory is not better, however fast it is.
-  const std::int32_t most = overcommit(input, estimator.memory(priced));
+  const std::int32_t most = overcommit(input, estimated_memory(estimator, priced));
   if (most > limit.overcommit) return {most, limit.step};
   return {most,
-          estimator.step_time(
-              priced, most == limit.overcommit ? limit.step : lowering::Estimator::unlimited)};
+          estimated_step(estimator, priced,
+                         most == limit.overcommit ? limit.step : lowering::Estimator::unlimited)};
 }
 
 bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }

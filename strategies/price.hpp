@@ -61,8 +61,17 @@ void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_
 [[nodiscard]] std::int32_t overcommit(const StrategyInput& input, const Plan& plan);
 [[nodiscard]] std::int32_t overcommit(const StrategyInput& input,
                                       const std::vector<lowering::MemoryUse>& uses);
-/// By estimate, of the plan with memory options. Exact if better than `limit`; of another plan only
-/// that it is not better.
+/// Estimator::step_time. Of a large plan with many more micro-batches than stages the time of some
+/// of its micro-batches, and of more the time that they add: once every stage is busy, each takes
+/// as long as the one before.
+[[nodiscard]] Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan,
+                                     Seconds limit = lowering::Estimator::unlimited);
+/// Estimator::memory, of as many micro-batches as estimated_step looks at: more are never in
+/// flight.
+[[nodiscard]] std::vector<lowering::MemoryUse> estimated_memory(lowering::Estimator& estimator,
+                                                                const Plan& plan);
+/// By estimate, of the plan with memory options. Exact, but for estimated_step, if better than
+/// `limit`; of another plan only that it is not better.
 [[nodiscard]] Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator,
                                     const Plan& plan,
                                     const Price& limit = {

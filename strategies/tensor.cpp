@@ -76,7 +76,7 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
     one.price.overcommit = overcommit(input, one.plan);
     some_fits = some_fits || one.price.fits();
     const bool worth_it = one.price.fits() || work <= much_work;
-    one.price.step = worth_it ? estimator.step_time(with_memory_options(input, one.plan))
+    one.price.step = worth_it ? estimated_step(estimator, with_memory_options(input, one.plan))
                               : Seconds{arrangement.cut.step};
     if (worth_it) work += work_of(input, arrangement.degrees);
   }
@@ -156,8 +156,9 @@ Plan plan_tensor(const StrategyInput& input) {
     if (used < devices.size()) {
       plan.notes.push_back(fmt::format("{} of {} devices are used", used, devices.size()));
     }
-    const Seconds step =
-        one.price.fits() ? estimator.step_time(with_memory_options(input, plan)) : one.price.step;
+    const Seconds step = one.price.fits()
+                             ? estimated_step(estimator, with_memory_options(input, plan))
+                             : one.price.step;
     moved.emplace_back(step, std::move(plan));
   }
   std::stable_sort(moved.begin(), moved.end(),

@@ -151,20 +151,20 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       one.origin += one.memory.text();
       const bool least = r == 0;
       if (least) {
-        one.price.step = estimator_.step_time(one.plan, reach);
+        one.price.step = estimated_step(estimator_, one.plan, reach);
         some = some || one.price.step < reach;
         if (one.price.step >= most) break;  // and more so with more recomputation
       }
-      const std::vector<lowering::MemoryUse> uses = estimator_.memory(one.plan);
+      const std::vector<lowering::MemoryUse> uses = estimated_memory(estimator_, one.plan);
       one.price.overcommit = overcommit(plain_, uses);
       if (over != nullptr && !one.price.fits() && suffices_in_all(uses)) over->push_back(one);
       if (one.price.fits()) {
-        if (!least) one.price.step = estimator_.step_time(one.plan, most);
+        if (!least) one.price.step = estimated_step(estimator_, one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));
         if (rule != Recompute::full) break;
       } else if (!limit.fits() && fitting.empty() &&
                  (!unfit || one.price.overcommit < unfit->price.overcommit)) {
-        if (!least) one.price.step = estimator_.step_time(one.plan);
+        if (!least) one.price.step = estimated_step(estimator_, one.plan);
         unfit = std::move(one);
       }
     }

@@ -1,0 +1,63 @@
+// Estimates of steps with many micro-batches from few of them.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "core/errors.hpp"
+#include "lowering/memory.hpp"
+#include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::strategies {
+namespace {
+
+using testing::World;
+
+bool same(const std::vector<lowering::MemoryUse>& a, const std::vector<lowering::MemoryUse>& b) {
+  bool equal = a.size() == b.size();
+  for (std::size_t d = 0; equal && d < a.size(); ++d) equal = a[d].total() == b[d].total();
+  return equal;
+}
+
+struct Repeated {
+  std::int32_t stages = 1, chunks = 1, zero_stage = 0;
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  bool mixed = false;
+};
+
+}  // namespace
+
+TEST_CASE("estimated step: with many micro-batches as the whole walk, within two per cent") {
+  constexpr PipelineSchedule one_f_one_b = PipelineSchedule::one_f_one_b;
+  const std::string network = "gpt:layers=24,hidden=256,heads=8,seq_length=128,vocab_size=1024";
+  const World alike(network, "star:4,device=a100-sxm4-80,rate=25GB/s,latency=5us");
+  const World mixed(network, "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=10GB/s,latency=5us");
+  for (const Repeated& one :
+       {Repeated{1, 1, 3}, Repeated{4, 2, 0}, Repeated{4, 1, 0, PipelineSchedule::zero_bubble},
+        Repeated{4, 1, 0, PipelineSchedule::gpipe}, Repeated{4, 1, 0, one_f_one_b, true},
+        Repeated{4, 2, 0, one_f_one_b, true}}) {
+    StrategyInput input = (one.mixed ? mixed : alike).input(256);
+    input.tensor_parallel = 1;
+    input.pipeline_parallel = one.stages;
+    input.virtual_pipeline = one.chunks;
+    input.schedule = one.schedule;
+    input.zero_stage = one.zero_stage;
+    input.optimizer = Optimizer::adam;
+    input.micro_batches = 64;
+    const Plan plan = with_memory_options(input, plan_tensor(input));
+    CAPTURE(one.stages);
+    CAPTURE(one.chunks);
+    CAPTURE(one.mixed);
+    CAPTURE(to_text(one.schedule));
+    lowering::Estimator estimator(input.step());
+    const Seconds whole = estimator.step_time(plan);
+    const Seconds estimate = estimated_step(estimator, plan);
+    CHECK(estimate.count() == testing::approx(whole.count()).epsilon(0.02));
+    CHECK((estimate == whole) == (one.schedule == PipelineSchedule::gpipe));  // else extrapolated
+    CHECK(same(estimated_memory(estimator, plan), estimator.memory(plan)));
+    CHECK(estimated_step(estimator, plan, 0.5 * estimate) >= 0.5 * estimate);
+  }
+}
+
+}  // namespace parsim::strategies
