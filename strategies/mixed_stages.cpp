@@ -197,11 +197,9 @@ std::string stages_note(const StrategyInput& input, const MixedStages& mixed) {
 }  // namespace
 
 bool has_mixed_stages(const StrategyInput& input) {
-  const bool degrees_given = input.tensor_parallel || input.pipeline_parallel ||
-                             input.data_parallel || input.expert_parallel ||
-                             input.expert_tensor_parallel || input.context_parallel ||
-                             input.virtual_pipeline > 1;
-  if (degrees_given || first_layers_of_blocks(input.network).size() < 2) return false;
+  const bool others_given = input.expert_parallel || input.expert_tensor_parallel ||
+                            input.context_parallel || input.virtual_pipeline > 1;
+  if (others_given || first_layers_of_blocks(input.network).size() < 2) return false;
   const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
   return classes.size() > 1 && classes.size() <= most_kinds &&
          std::all_of(classes.begin(), classes.end(),

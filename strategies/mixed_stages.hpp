@@ -19,7 +19,8 @@ struct MixedStages {
 };
 
 /// Whether the search below has something to choose: GPUs of several kinds (model, memory, number
-/// in a machine or links), a network of two blocks or more, and no degrees given.
+/// in a machine or links), a network of two blocks or more, and no degrees given but those of
+/// tensor, pipeline and data parallelism, which every stage then has.
 [[nodiscard]] bool has_mixed_stages(const StrategyInput& input);
 
 /// The most promising layouts by a closed form, best first, up to `count` of every number of

@@ -37,6 +37,7 @@ class Search {
         shapes_(shapes),
         micro_batches_(micro_batches),
         gpipe_(input.schedule_or_default() == PipelineSchedule::gpipe),
+        stages_(static_cast<std::uint32_t>(input.pipeline_parallel.value_or(0))),
         blocks_(costs.blocks()),
         exact_(detail == Detail::all),
         limit_(limit),
@@ -171,6 +172,8 @@ class Search {
   void extend(std::size_t shape, const Suffix& suffix, std::size_t end, std::size_t at,
               double bound) {
     const bool first = suffix.stages == 0;
+    const bool last_allowed = suffix.stages + 1 == stages_;
+    if (stages_ > 0 && suffix.stages >= stages_) return;
     StageCosts::Send send;
     if (!first) send = sends(shape, suffix.shape, end);
     const double on_links = send.on_links + suffix.out;
@@ -181,6 +184,7 @@ class Search {
       --steps_;
       const double load = time(shape, begin, end);
       if (load > bound) break;
+      if (stages_ > 0 && (begin == 0) != last_allowed) continue;
       if (in_flight_[shape][begin * (blocks_ + 1) + end] < needed) break;
       Suffix more = suffix;
       more.sum += load + 2 * send.time;
@@ -216,7 +220,7 @@ class Search {
 
   void keep(std::size_t begin, const Suffix& suffix) {
     constexpr std::size_t bits_of_shape = 12, bits_of_count = 8;
-    const std::uint64_t stages = exact_ ? suffix.stages : 0;
+    const std::uint64_t stages = exact_ || stages_ > 0 ? suffix.stages : 0;
     const std::uint64_t last = exact_ ? shapes_[suffix.last].members[0].of_class : 0;
     const std::uint64_t key =
         suffix.used | std::uint64_t{kind_[suffix.shape]} << (bits_of_class * most_classes) |
@@ -299,6 +303,7 @@ class Search {
   const std::vector<StageShape>& shapes_;
   std::int32_t micro_batches_;
   bool gpipe_;
+  std::uint32_t stages_;  ///< asked for; 0: any number
   std::size_t blocks_;
   bool exact_;
   double limit_;                                      ///< on the step

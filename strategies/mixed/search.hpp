@@ -30,6 +30,7 @@ enum class Detail : std::uint8_t { all, coarse };
 ///   evenly. In all detail any t and d, else powers of two within a machine and whole machines.
 /// - Members of several classes: each with its t and d, samples by speed. In all detail any, else
 ///   one machine of each or all of them.
+/// - Of these only shapes with the t (--tp) and the replicas (--dp) that the input asks for.
 [[nodiscard]] std::vector<StageShape> stage_shapes(const StrategyInput& input,
                                                    const std::vector<DeviceClass>& classes,
                                                    StageCosts& costs, std::int32_t micro_batches,
@@ -56,7 +57,7 @@ inline constexpr std::int64_t most_steps_in_detail = 3'000'000;
 /// micro-batches it has in flight, over (blocks left, devices used by class, stages, devices of the
 /// next stage), for growing bounds on the period. Without all detail a class that the pipeline has
 /// left is not used again, and of the pipelines that differ only in their number of stages the one
-/// with the least sum counts.
+/// with the least sum counts. Of the number of stages that the input asks for, if it does (--pp).
 ///
 /// steps   of the programme that may be taken; what is left of them when it returns. Nothing is
 ///         returned where they did not suffice.

@@ -28,8 +28,8 @@ std::set<std::size_t> stage_sizes(const DeviceClass& of) {
 }
 
 /// Members of one class without samples, of up to so many replicas.
-std::vector<Member> members_of(const std::vector<DeviceClass>& classes, std::size_t of_class,
-                               std::int64_t most_replicas, bool few) {
+std::vector<Member> members_of(const StrategyInput& input, const std::vector<DeviceClass>& classes,
+                               std::size_t of_class, std::int64_t most_replicas, bool few) {
   const DeviceClass& of = classes[of_class];
   constexpr std::size_t most_tensor = 8;
   std::size_t machine = 0;
@@ -38,7 +38,9 @@ std::vector<Member> members_of(const std::vector<DeviceClass>& classes, std::siz
   const std::size_t most = few ? std::max(most_tensor, machine) : machine;
   const std::set<std::size_t> sizes = stage_sizes(of);
   std::vector<Member> members;
+  const auto asked = static_cast<std::size_t>(input.tensor_parallel.value_or(0));
   for (std::size_t tensor = 1; tensor <= most; few ? ++tensor : tensor *= 2) {
+    if (asked > 0 && tensor != asked) continue;
     for (std::size_t count = 1; tensor * count <= of.size(); ++count) {
       if (static_cast<std::int64_t>(count) > most_replicas) break;
       if (few || sizes.contains(tensor * count)) members.push_back({of_class, tensor, count, {}});
@@ -77,12 +79,14 @@ std::vector<StageShape> stage_shapes(const StrategyInput& input,
   std::vector<StageShape> shapes;
   std::vector<std::vector<Member>> by_class;
   const auto add = [&](StageShape shape) {
+    const auto replicas = static_cast<std::int32_t>(shape.replicas());
+    if (input.data_parallel.value_or(replicas) != replicas) return;
     if (shapes.size() < most_shapes && share_samples(costs, samples, shape)) {
       shapes.push_back(std::move(shape));
     }
   };
   for (std::size_t c = 0; c < classes.size(); ++c) {
-    by_class.push_back(members_of(classes, c, samples, few));
+    by_class.push_back(members_of(input, classes, c, samples, few));
     for (const Member& member : by_class[c]) add({{member}});
   }
   const auto of_machines = [&](const Member& member) {

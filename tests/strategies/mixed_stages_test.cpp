@@ -70,7 +70,11 @@ class AllPipelines {
 
  private:
   void visit(std::size_t begin) {
-    if (begin == costs_.blocks()) return price();
+    if (begin == costs_.blocks()) {
+      const auto stages = static_cast<std::int32_t>(stages_.size());
+      if (input_.pipeline_parallel.value_or(stages) == stages) price();
+      return;
+    }
     for (const StageShape& shape : shapes_) {
       const bool room = std::all_of(
           shape.members.begin(), shape.members.end(),
@@ -116,8 +120,12 @@ class AllPipelines {
 /// Compares the search with all pipelines, for a number of micro-batches that is given: the factor
 /// by which its plan is slower, and how many pipelines there are.
 std::pair<double, std::size_t> against_all(const World& world, std::int64_t batch,
-                                           std::int32_t micro_batches) {
+                                           std::int32_t micro_batches,
+                                           const strategies::StrategyOptions& degrees = {}) {
   StrategyInput input = world.simulated(batch);
+  input.tensor_parallel = degrees.tensor_parallel;
+  input.pipeline_parallel = degrees.pipeline_parallel;
+  input.data_parallel = degrees.data_parallel;
   input.micro_batches = micro_batches;
   input.optimizer = Optimizer::adam;
   input.headroom.share = 0.06;
@@ -170,6 +178,22 @@ TEST_CASE("mixed stages: within one per cent of all pipelines of small instances
   }
   MESSAGE(fmt::format("{} instances, {} pipelines, at worst {:.2f} % slower", instances, pipelines,
                       100 * (worst - 1)));
+}
+
+TEST_CASE("mixed stages: of given degrees within one per cent of all pipelines") {
+  const World world("gpt:layers=4,hidden=512,heads=8,seq_length=256,vocab_size=4096",
+                    topologies::parse_cluster(machines({"a100-sxm4-40", "t4"}, {2, 2}, "10 Gbit/s"),
+                                              "test.toml"));
+  std::vector<strategies::StrategyOptions> asked(4);
+  asked[0].pipeline_parallel = 3;
+  asked[1].tensor_parallel = 2;
+  asked[2].data_parallel = 2;
+  asked[3].pipeline_parallel = asked[3].data_parallel = 2;
+  for (const strategies::StrategyOptions& degrees : asked) {
+    const auto [factor, count] = against_all(world, 16, 4, degrees);
+    CHECK(count > 0);
+    CHECK(factor <= 1.01);
+  }
 }
 
 TEST_CASE("mixed stages: plans compute what the unsplit network computes") {
@@ -273,7 +297,7 @@ TEST_CASE("mixed stages: a line for each stage says why it is as it is") {
   };
   CHECK(count_stages(strategies::stage_reasons(input, plans[0])) ==
         plans[0].schedule.rank_lists.size());
-  input.tensor_parallel = 1;  // no stages were searched
+  input.context_parallel = 1;  // no stages were searched
   CHECK(strategies::stage_reasons(input, plans[0]).empty());
 }
 

@@ -316,10 +316,13 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
          {"gpt:layers=6,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
       const World world(name, topologies::load_cluster(cluster, "test"));
       const double found = step_of(world, plan_tensor(world.simulated(16)));
+      const bool every =
+          cluster != "mixed-p100-v100";  // searches stages that differ, which takes long
       for (const int degrees : {1, 2, 4, 8}) {
         for (int parts = 1; degrees * parts <= 8; parts *= 2) {
           for (const int number : {1, 2, 4, 8, 16}) {
             if (16 / number < 8 / degrees / parts) continue;
+            if (!every && number != 2 && number != 8) continue;
             CAPTURE(cluster);
             CAPTURE(name);
             CAPTURE(degrees);
@@ -334,18 +337,29 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
   }
 }
 
+// Products large enough that the peak, and not what every kernel takes, decides how long they are.
 TEST_CASE("tensor: replicas of slower devices get fewer samples") {
-  const World world(gpt, "nodes:2x2,device=p100-sxm2,intra=50GB/s,inter=10GB/s");
+  const World world("gpt:layers=2,hidden=512,heads=8,seq_length=256,vocab_size=1024",
+                    "nodes:2x2,device=p100-sxm2,intra=50GB/s,inter=10GB/s");
   Cluster mixed = world.cluster;
   mixed.models.push_back(mixed.models[0]);
   mixed.models[1].name = "half";
   for (auto& peak : mixed.models[1].peak) peak.value /= 2;
   for (const std::size_t d : {2U, 3U}) mixed.devices[d].model = 1;
-  const World slow(gpt, mixed);
+  const World slow(world.network, mixed);
   const Plan plan = plan_tensor(asked(slow, 32, 2, 1, 1));
   const Cut& cut = plan.layers.back().cuts.at(0);
   REQUIRE(cut.dim == Dim::sample);
   CHECK(cut.sizes[0] > cut.sizes[1]);
+  const auto shared = [&](std::int64_t fast) {
+    const std::vector<std::vector<DeviceId>> groups{{DeviceId{0}, DeviceId{1}},
+                                                    {DeviceId{2}, DeviceId{3}}};
+    return step_of(slow, plan_layout(slow.input(32), {{{0, groups, {fast, 32 - fast}}}}));
+  };
+  CHECK(step_of(slow, plan) < 0.95 * shared(16));
+  for (std::int64_t fast = 17; fast < 32; ++fast) {
+    CHECK(step_of(slow, plan) <= 1.01 * shared(fast));
+  }
 }
 
 TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
