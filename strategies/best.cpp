@@ -13,6 +13,7 @@
 #include "lowering/estimate.hpp"
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/moves.hpp"
+#include "strategies/degrees.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -36,6 +37,25 @@ void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
   if (std::none_of(candidates.begin(), candidates.end(), same)) {
     candidates.push_back(std::move(candidate));
   }
+}
+
+bool asks_for_degrees(const StrategyInput& input) {
+  return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
+         input.context_parallel || input.expert_parallel || input.virtual_pipeline > 1;
+}
+
+/// Whether the plan has the degrees that the input asks for. Most strategies look at none.
+bool keeps_degrees(const StrategyInput& input, const Plan& plan) {
+  if (!asks_for_degrees(input)) return true;
+  const Degrees degrees = degrees_of(input.network, plan);
+  const auto keeps = [](const std::optional<std::int32_t>& asked,
+                        const std::optional<std::int64_t>& has) {
+    return !asked || has == std::int64_t{*asked};
+  };
+  return keeps(input.tensor_parallel, degrees.tp) && keeps(input.pipeline_parallel, degrees.pp) &&
+         keeps(input.data_parallel, degrees.dp) && keeps(input.context_parallel, degrees.cp) &&
+         keeps(input.expert_parallel, degrees.ep) &&
+         (input.virtual_pipeline == 1 || degrees.vp == std::int64_t{input.virtual_pipeline});
 }
 
 /// What further plans must beat to be of use: nothing, as long as no plan fits.
@@ -88,6 +108,7 @@ class Starts {
     try {
       Plan plan = plan_of(asked, row);
       if (asked.shares == input_.shares) known_.push_back(plan);
+      if (!keeps_degrees(input_, plan)) return;
       const auto same = [&](const Plan& tried) { return same_plan(tried, plan); };
       if (std::any_of(tried_.begin(), tried_.end(), same)) return;
       add_variants(plan, origin, starts);
@@ -145,7 +166,8 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
       better = price.better_than(candidate.price);
       if (better) {
         validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
-        candidate.price = price;
+        better = keeps_degrees(input, candidate.plan);
+        if (better) candidate.price = price;
       }
     } catch (const InputError&) {  // the change makes an impossible plan
       better = false;
@@ -250,6 +272,12 @@ Plan plan_best(const StrategyInput& asked) {
     }
   }
   starts.add_strategies(false, finalists);
+  if (finalists.empty() && asks_for_degrees(input)) {
+    // As good as it can keep them, or it says why not.
+    const Plan plan = plan_tensor(input);
+    finalists.push_back(
+        {with_memory_options(input, plan), "tensor", estimated_price(input, estimator, plan), {}});
+  }
   if (finalists.empty()) {
     throw InputError("strategy 'best'", "no other strategy has a plan",
                      "a network, cluster and batch that at least one strategy can split");

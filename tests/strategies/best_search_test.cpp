@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/random.hpp"
 #include "strategies/best/candidates.hpp"
+#include "strategies/degrees.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/world.hpp"
@@ -188,6 +189,30 @@ TEST_CASE("best: what the user gives stays fixed") {
   input.recompute = Recompute::full;
   const Plan plan = plan_best(input);
   CHECK(with_memory_options(input, plan) == plan);
+}
+
+TEST_CASE("best: degrees that the user gives stay fixed, however slow they are") {
+  const World world("gpt:layers=6,hidden=512,heads=8,seq_length=256,vocab_size=1024",
+                    "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=10GB/s,latency=5us");
+  StrategyInput input = world.simulated(12);
+  input.budget = 30;
+  input.optimizer = Optimizer::adam;
+  const std::vector<Plan> known = data_alone(input);
+  input.known = known;
+  const auto planned = [&](auto set) {
+    StrategyInput asked = input;
+    set(asked);
+    return degrees_of(world.network, plan_best(asked));
+  };
+  CHECK(planned([](StrategyInput& asked) { asked.pipeline_parallel = 3; }).pp == 3);
+  CHECK(planned([](StrategyInput& asked) { asked.tensor_parallel = 2; }).tp == 2);
+  const Degrees both = planned([](StrategyInput& asked) {
+    asked.pipeline_parallel = 2;
+    asked.virtual_pipeline = 3;
+  });
+  CHECK(both.pp == 2);
+  CHECK(both.vp == 3);
+  CHECK_THROWS_AS(planned([](StrategyInput& asked) { asked.pipeline_parallel = 5; }), InputError);
 }
 
 TEST_CASE("best: orders the micro-batches of pipelines as is best, or as the user wants them") {
