@@ -218,14 +218,22 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
   return results;
 }
 
-/// Simulates all that may be the best by their estimates, and leaves out the others.
+/// Simulates all that may be the best by their estimates, of those that take long to simulate the
+/// first ones, and leaves out the others.
 std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<PricedPlan> sorted) {
+  constexpr std::size_t fewest = 2, most_work = 5'000'000;  // layers x micro-batches x devices
+  std::size_t work = 0;
   std::vector<PricedPlan> finalists;
   const Price best = sorted.front().price;
   for (PricedPlan& candidate : sorted) {
     const bool late = candidate.price.overcommit != best.overcommit ||
                       candidate.price.step > worth_simulating * best.step;
     if (late && !finalists.empty()) continue;
+    if (work > most_work && finalists.size() >= fewest) break;
+    for (const LayerPlan& layer : candidate.plan.layers) {
+      work +=
+          layer.devices.size() * static_cast<std::size_t>(candidate.plan.schedule.micro_batches);
+    }
     candidate.price = simulated_price(input, candidate.plan);
     finalists.push_back(std::move(candidate));
   }
