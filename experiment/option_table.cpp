@@ -92,8 +92,8 @@ constexpr Option table[] = {
      "dp", member<&Request::data_parallel>,
      {.long_name = "--data-parallel", .strategies = "tensor best", .most = most_parts}},
     {"--vp", "N", plan, cases,
-     "model chunks of each GPU of the pipeline, in Megatron-LM's interleaved 1F1B; searches try "
-     "only this number",
+     "model chunks of each GPU of the pipeline, in Megatron-LM's interleaved 1F1B "
+     "(default: 1; best searches)",
      "vp", member<&Request::virtual_pipeline>,
      {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best", .most = most_parts}},
     {"--cp", "N", plan, cases,
@@ -118,11 +118,11 @@ constexpr Option table[] = {
       .most = most_parts}},
     {"--sequence-parallel", "", plan, cases,
      "the GPUs of --tp also share by token what lies between the layers that they split: "
-     "reduce-scatter and all-gather instead of all-reduce",
+     "reduce-scatter and all-gather instead of all-reduce (best also tries it)",
      "sequence_parallel", member<&Request::sequence_parallel>,
      {.strategies = "tensor layout best"}},
     {"--tp-overlap", "", plan, cases,
-     "with --sequence-parallel: gather and scatter tokens while products work on them in chunks",
+     "with --sequence-parallel: gather and scatter tokens while products work on them in chunks (best also tries it)",
      "tp_overlap", member<&Request::tensor_overlap>, {.strategies = "tensor layout best"}},
     {"--parts", "N", plan, cases,
      "contiguous parts of the network, which need not have a device each (default: the best)",

@@ -297,6 +297,8 @@ std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& p
   own.zero_group = plan.layers[0].zero.group;
   own.recompute = degrees.recompute;
   own.schedule = degrees.schedule;
+  own.sequence_parallel = degrees.sequence_parallel.value_or(false);
+  own.tensor_overlap = degrees.tensor_overlap.value_or(false);
   mixed::StageCosts costs(own, classes);
   return mixed::stage_reasons(own, classes, costs, *layout, plan.schedule.micro_batches);
 }

@@ -1,11 +1,16 @@
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <iterator>
+#include <list>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "core/errors.hpp"
 #include "strategies/best/candidates.hpp"
+#include "strategies/best/memory_forecast.hpp"
+#include "strategies/blocks.hpp"
 #include "strategies/move_borders.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/stages.hpp"
@@ -21,10 +26,14 @@ using tensor::ParallelDegrees;
 
 /// Degrees on some of the devices.
 struct Placed {
+  std::size_t group = 0;  ///< index into what may be asked of tensor-parallel groups
   ParallelDegrees degrees;
-  std::vector<DeviceId> devices;  ///< in groups
-  double gain = 1;                ///< of the order of micro-batches, on 1F1B
-  double least = 0;               ///< see Arranging::least_step
+  std::vector<DeviceId> devices;             ///< in groups
+  double gain = 1;                           ///< of the order of micro-batches, on 1F1B
+  double slowdown = 1;                       ///< of what memory makes it compute again
+  double step = 0;                           ///< at least (Arranging::least_step), or arranged
+  std::optional<Arrangement> arrangement{};  ///< as soon as it is among the most promising
+  double correction = 1;                     ///< of `step`, like slowdown for the order alone
 };
 
 /// All devices; of unlike ones also those of the fastest types alone.
@@ -45,34 +54,123 @@ std::vector<std::vector<DeviceId>> device_lists(const StrategyInput& input) {
   return lists;
 }
 
-/// The most promising first.
-std::vector<Placed> every_placement(const StrategyInput& input, Arranging& arranging) {
-  std::vector<Placed> all;
-  for (const std::vector<DeviceId>& devices : device_lists(input)) {
-    for (const ParallelDegrees& degrees : tensor::every_degrees(input, devices)) {
-      Placed one{degrees, tensor::in_groups(input, devices, degrees.tensor, degrees.context), 1, 0};
-      one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
-      const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
-      if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
-      one.least = one.gain * arranging.least_step(degrees, one.devices);
-      all.push_back(std::move(one));
-    }
+/// What tensor-parallel groups do with tokens between their products.
+struct GroupOptions {
+  bool sequence_parallel = false, overlap = false;
+};
+
+/// What the input leaves open.
+std::vector<GroupOptions> group_options(const StrategyInput& input) {
+  if (first_layers_of_blocks(input.network).empty()) {
+    return {{input.sequence_parallel, input.tensor_overlap}};
   }
-  std::stable_sort(all.begin(), all.end(), [](const Placed& a, const Placed& b) {
-    return static_cast<float>(a.least) < static_cast<float>(b.least);
-  });
+  std::vector<GroupOptions> all{{true, true}};
+  if (!input.tensor_overlap) all.push_back({true, false});
+  if (!input.sequence_parallel) all.push_back({false, false});
   return all;
 }
+
+StrategyInput with_groups(StrategyInput input, const GroupOptions& options) {
+  input.sequence_parallel = options.sequence_parallel;
+  input.tensor_overlap = options.overlap;
+  return input;
+}
+
+/// An input that leaves nothing of that open, and what arranges its plans.
+struct Grouped {
+  Grouped(const StrategyInput& asked, const GroupOptions& options)
+      : input(with_groups(asked, options)), arranging(input) {}
+  StrategyInput input;
+  Arranging arranging;
+};
+
+/// Hands out placements, the most promising first: those that at least take as long as the best
+/// arranged one need not be arranged. The closed form errs alike for all placements with the same
+/// groups, so that the last estimate corrects it.
+class Placements {
+ public:
+  Placements(std::list<Grouped>& groups, lowering::Estimator& estimator) {
+    for (Grouped& group : groups) add(group, estimator);
+  }
+
+  /// Nothing if none is left that may take less than `limit` by what is certain, and less than
+  /// `likely` by what is forecast and learnt, too.
+  std::optional<Placed> next(Seconds limit, Seconds likely) {
+    while (!waiting_.empty()) {
+      if (Seconds{waiting_.begin()->first} > likely) return std::nullopt;
+      Placed one = std::move(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+      if (Seconds{one.step} > limit) continue;
+      const auto learnt = corrections_.find(key_of(one));
+      if (one.arrangement && learnt != corrections_.end() && learnt->second > one.correction) {
+        one.correction = learnt->second;
+        push(std::move(one));
+        continue;
+      }
+      if (one.arrangement) return one;
+      one.arrangement = arrangings_[one.group]->arrange(one.degrees, one.devices);
+      one.step = std::max(one.step, one.gain * one.arrangement->cut.step);
+      push(std::move(one));
+    }
+    return std::nullopt;
+  }
+
+  /// The estimate of the arrangement, without memory options; or that it takes longer.
+  void learn(const Placed& one, Seconds step) {
+    corrections_[key_of(one)] = step.count() / one.arrangement->cut.step;
+  }
+
+ private:
+  /// Groups of one device have no options: they come with the first.
+  void add(Grouped& group, lowering::Estimator& estimator) {
+    const StrategyInput& input = group.input;
+    arrangings_.push_back(&group.arranging);
+    MemoryForecast forecast(input, estimator);
+    for (const std::vector<DeviceId>& devices : device_lists(input)) {
+      for (const ParallelDegrees& degrees : tensor::every_degrees(input, devices)) {
+        if (degrees.tensor == 1 && arrangings_.size() > 1) continue;
+        Placed one{arrangings_.size() - 1, degrees,
+                   tensor::in_groups(input, devices, degrees.tensor, degrees.context)};
+        one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
+        const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
+        if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
+        one.slowdown = forecast.slowdown(degrees, one.devices);
+        one.step = one.gain * group.arranging.least_step(degrees, one.devices);
+        push(std::move(one));
+      }
+    }
+  }
+  /// In single precision: what adds up in another order is not another time.
+  void push(Placed one) {
+    const auto step = static_cast<float>(one.step * one.slowdown * one.correction);
+    waiting_.emplace(step, std::move(one));
+  }
+  using Key = std::array<std::size_t, 3>;  ///< options of groups, tensor, context
+  static Key key_of(const Placed& one) {
+    return {one.group, one.degrees.tensor, one.degrees.context};
+  }
+  std::vector<Arranging*> arrangings_;
+  std::multimap<float, Placed> waiting_;
+  std::map<Key, double> corrections_;
+};
 
 struct Found {
   PricedPlan candidate;
   Arrangement arrangement;
+  Grouped* group = nullptr;
 };
 
 void sort_found(std::vector<Found>& found) {
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return a.candidate.price.better_than(b.candidate.price);
   });
+}
+
+/// Layers x micro-batches x devices that estimates of a plan walk through, see estimated_step.
+std::size_t walked(const StrategyInput& input, const ParallelDegrees& degrees) {
+  const std::size_t estimated =
+      std::min(static_cast<std::size_t>(degrees.micro_batches), 14 * degrees.pipeline);
+  return input.network.layers.size() * estimated * degrees.group() * degrees.data;
 }
 
 /// A plan that does not fit, with borders between stages moved until it does; nothing if that is
@@ -96,45 +194,72 @@ std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& es
   return over;
 }
 
+/// Moves borders between stages as long as that helps.
+void move_stages(const StrategyInput& input, lowering::Estimator& estimator, Arranging& arranging,
+                 Arrangement& arrangement, PricedPlan& candidate) {
+  const StrategyInput asked = with_options(input, candidate.memory);
+  const auto make = [&](const std::vector<std::size_t>& first) {
+    Arrangement other = arrangement;
+    other.cut.first = first;
+    return in_order(arranging.plan_of(other), candidate.schedule);
+  };
+  Staged moved{arrangement.cut.first, without_memory_options(candidate.plan)};
+  moved = move_borders(asked, estimator, std::move(moved), make);
+  arrangement.cut.first = std::move(moved.first);
+  candidate.plan = with_memory_options(asked, std::move(moved.plan));
+  candidate.price = estimated_price(as_planned(input), estimator, candidate.plan);
+}
+
 }  // namespace
 
 std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                                               lowering::Estimator& estimator, const Price& limit) {
   constexpr double margin = 1.1;  // between what is rough and what is known
   constexpr std::size_t kept = 24, refined = 12, finalists = 8;
-  constexpr std::size_t most_work = 12'000'000;  // layers x micro-batches x devices
-  Arranging arranging(input);
+  constexpr std::size_t most_work = 12'000'000, much_work = 100'000;  // see walked
+  constexpr std::size_t some_work = 1'000'000;  // when forecasts are to be relied on
+  std::list<Grouped> groups;
+  for (const GroupOptions& options : group_options(input)) groups.emplace_back(input, options);
   MemorySearch memory(input, estimator);
   std::vector<Found> found;
   Price best = limit;
   std::size_t work = 0;
-  for (const Placed& one : every_placement(input, arranging)) {
-    const Seconds enough = best.step * margin;
-    if (best.fits() && Seconds{one.least} > enough) break;
-    if (work > most_work && !found.empty()) break;
-    const Arrangement arrangement = arranging.arrange(one.degrees, one.devices);
-    if (best.fits() && one.gain * Seconds{arrangement.cut.step} > enough * margin) continue;
-    work += input.network.layers.size() * static_cast<std::size_t>(one.degrees.micro_batches) *
-            one.degrees.group() * one.degrees.data;
+  Placements placements(groups, estimator);
+  while (work <= most_work || found.empty()) {
+    const Seconds enough = best.fits() ? best.step * margin : lowering::Estimator::unlimited;
+    const std::optional<Placed> one = placements.next(
+        enough * margin, work > some_work ? enough : lowering::Estimator::unlimited);
+    if (!one) break;
+    const Arrangement& arrangement = *one->arrangement;
+    Grouped& group = *std::next(groups.begin(), static_cast<std::ptrdiff_t>(one->group));
+    work += walked(input, one->degrees);
     const Price worst{best.overcommit, best.fits() ? enough : best.step};
     std::vector<PricedPlan> variants, over;
     try {
-      variants = memory.variants(arranging.plan_of(arrangement), tensor::note_of(one.degrees),
-                                 worst, &over);
+      const Plan plan = group.arranging.plan_of(arrangement);
+      placements.learn(*one, estimated_step(estimator, plan, enough / one->gain * margin));
+      variants = memory.variants(plan, tensor::note_of(one->degrees), worst, &over);
     } catch (const InputError&) {  // a plan that cannot be lowered
       continue;
     }
-    for (PricedPlan& candidate : variants) found.push_back({std::move(candidate), arrangement});
+    for (PricedPlan& candidate : variants)
+      found.push_back({std::move(candidate), arrangement, &group});
     const PricedPlan* done = nullptr;  // more recomputation would not save time
+    bool failed = false;
     for (const PricedPlan& candidate : over) {
+      if (failed && walked(input, one->degrees) > much_work) break;
       const bool same = done != nullptr && done->schedule == candidate.schedule &&
                         done->memory.zero_stage == candidate.memory.zero_stage &&
                         done->memory.zero_group == candidate.memory.zero_group;
       if (same) continue;
-      auto relieved = relieve(input, estimator, arranging, {candidate, arrangement}, worst);
-      if (!relieved) continue;
-      found.push_back(*std::move(relieved));
-      done = &candidate;
+      auto relieved =
+          relieve(group.input, estimator, group.arranging, {candidate, arrangement, &group}, worst);
+      if (relieved) {
+        found.push_back(*std::move(relieved));
+        done = &candidate;
+      } else {
+        failed = true;
+      }
     }
     for (const Found& other : found) {
       if (other.candidate.price.better_than(best)) best = other.candidate.price;
@@ -149,16 +274,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
   for (Found& one : found) {
     PricedPlan& candidate = candidates.emplace_back(std::move(one.candidate));
     if (one.arrangement.cut.first.size() < 2 || candidates.size() > refined) continue;
-    const StrategyInput asked = with_options(input, candidate.memory);
-    const auto make = [&](const std::vector<std::size_t>& first) {
-      Arrangement other = one.arrangement;
-      other.cut.first = first;
-      return in_order(arranging.plan_of(other), candidate.schedule);
-    };
-    Staged moved{one.arrangement.cut.first, without_memory_options(candidate.plan)};
-    moved = move_borders(asked, estimator, std::move(moved), make);
-    candidate.plan = with_memory_options(asked, std::move(moved.plan));
-    candidate.price = estimated_price(as_planned(input), estimator, candidate.plan);
+    move_stages(one.group->input, estimator, one.group->arranging, one.arrangement, candidate);
   }
   sort_by_price(candidates);
   if (candidates.size() > finalists) candidates.resize(finalists);

@@ -81,6 +81,24 @@ std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages
   return numbers;
 }
 
+/// Model chunks of a device: as many as asked for, or, where stages are of blocks and run in 1F1B,
+/// powers of two; each chunk has a unit.
+std::vector<std::size_t> chunk_numbers(const StrategyInput& input, std::size_t stages,
+                                       std::size_t units) {
+  constexpr std::size_t most_chunks = 8;
+  const auto asked = static_cast<std::size_t>(input.virtual_pipeline);
+  if (asked > 1 && (stages < 2 || stages * asked > units)) return {};
+  if (asked > 1) return {asked};
+  std::vector<std::size_t> numbers{1};
+  const bool blocks = units != input.network.layers.size();
+  const bool ordered = input.schedule_or_default() != PipelineSchedule::one_f_one_b;
+  if (stages < 2 || !blocks || ordered) return numbers;
+  for (std::size_t number = 2; number <= most_chunks && number * stages <= units; number *= 2) {
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 std::set<std::int32_t> divisors_of(std::int64_t batch) {
   std::set<std::int32_t> divisors;
   for (std::int64_t number = 1; number <= std::min(batch, most_micro_batches); ++number) {
@@ -153,7 +171,6 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
   const std::size_t count = devices.size();
   const std::set<std::int32_t> divisors = divisors_of(input.batch);
   const bool all_divisors = !input.micro_batches && divisors.size() <= few_divisors;
-  const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
   const auto tried = [&](std::size_t number, const std::optional<std::int32_t>& asked,
                          std::size_t of) {
     if (asked) return number == static_cast<std::size_t>(*asked);
@@ -161,7 +178,7 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
   };
   const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));
   struct Shape {
-    std::size_t ways, context, stages, groups;
+    std::size_t ways, context, stages, chunks, groups;
   };
   std::vector<Shape> shapes;
   const std::vector<std::size_t> contexts = context_degrees(input, count);
@@ -172,14 +189,14 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
     for (const std::size_t context : contexts) {
       if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways)) continue;
       const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
-      for (std::size_t stages = chunks > 1 ? 2 : 1; stages <= std::min(groups, units / chunks);
-           ++stages) {
-        if (tried(stages, input.pipeline_parallel, groups))
-          shapes.push_back({ways, context, stages, groups});
+      for (std::size_t stages = 1; stages <= std::min(groups, units); ++stages) {
+        if (!tried(stages, input.pipeline_parallel, groups)) continue;
+        for (const std::size_t chunks : chunk_numbers(input, stages, units))
+          shapes.push_back({ways, context, stages, chunks, groups});
       }
     }
   }
-  for (const auto& [ways, context, stages, groups] : shapes) {
+  for (const auto& [ways, context, stages, chunks, groups] : shapes) {
     for (std::size_t replicas = 1; replicas <= groups / stages; ++replicas) {
       const bool whole = replicas == groups / stages;
       const bool wanted = input.data_parallel

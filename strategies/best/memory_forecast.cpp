@@ -1,0 +1,118 @@
+#include "strategies/best/memory_forecast.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "lowering/memory.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/price.hpp"
+
+namespace parsim::strategies {
+
+using tensor::ParallelDegrees;
+
+namespace {
+
+constexpr double roughly = 1.1;  ///< usable memory; borders between stages can move
+constexpr double will_not_fit = 1000;
+constexpr double uneven_stages = 1.1;  ///< slowdown of stages as unequal as memory wants, roughly
+constexpr double gathers = 1.05;       ///< of weights that are sharded, roughly
+
+StrategyInput of_one_sample(const StrategyInput& input) {
+  StrategyInput one = input;
+  one.batch = 1;
+  one.zero_stage = 0;
+  one.zero_group = {};
+  return one;
+}
+
+/// Micro-batches, of all layers of a device, that are in flight at once on the first device of a
+/// pipeline, at most; on average over its devices, if not `first`. 1F1B has one for each stage from
+/// a device on, interleaved as device_slots says.
+double in_flight(const ParallelDegrees& degrees, bool first) {
+  const auto stages = static_cast<double>(degrees.pipeline);
+  const auto chunks = static_cast<double>(degrees.chunks);
+  const double own = first ? stages : (stages + 1) / 2;
+  const double most = chunks > 1 ? (2 * own - 1 + (chunks - 1) * stages) / chunks : own;
+  return std::min(most, static_cast<double>(degrees.micro_batches));
+}
+
+}  // namespace
+
+MemoryForecast::MemoryForecast(const StrategyInput& input, lowering::Estimator& estimator)
+    : input_(of_one_sample(input)), batch_(input.batch), estimator_(estimator), arranging_(input_) {
+  input_.zero_stage = input.zero_stage;
+}
+
+MemoryForecast::Sample MemoryForecast::measure(const Plan& plan, Recompute recompute) {
+  StrategyInput asked = input_;
+  asked.zero_stage = 0;
+  asked.recompute = recompute;
+  const Plan marked = with_memory_options(asked, plan);
+  Sample sample;
+  for (const lowering::MemoryUse& use : estimator_.memory(marked)) {
+    if (use.total().value == 0) continue;
+    sample.weights = static_cast<double>(use.weights.value);
+    sample.gradients = static_cast<double>(use.gradients.value);
+    sample.optimizer_state = static_cast<double>(use.optimizer_state.value);
+    sample.activations = static_cast<double>(use.activations.value);
+    break;
+  }
+  sample.step = estimator_.step_time(marked).count();
+  return sample;
+}
+
+const MemoryForecast::Samples& MemoryForecast::samples(const ParallelDegrees& degrees,
+                                                       std::span<const DeviceId> devices) {
+  const auto [at, fresh] = known_.try_emplace({degrees.tensor, degrees.context});
+  if (!fresh) return at->second;
+  ParallelDegrees one;
+  one.tensor = degrees.tensor;
+  one.context = degrees.context;
+  const std::span<const DeviceId> group = devices.first(one.group());
+  const Plan plan = arranging_.plan_of(arranging_.arrange(one, {group.begin(), group.end()}));
+  const bool blocks = !first_layers_of_blocks(input_.network).empty();
+  const Recompute most = blocks ? Recompute::full : Recompute::optimal;
+  at->second.least = measure(plan, input_.recompute.value_or(Recompute::none));
+  at->second.most = input_.recompute ? at->second.least : measure(plan, most);
+  return at->second;
+}
+
+double MemoryForecast::needed(const Sample& sample, const ParallelDegrees& degrees,
+                              std::int32_t zero_stage, bool first_stage) const {
+  const auto replicas = static_cast<double>(degrees.data);
+  const double owners = replicas * static_cast<double>(degrees.context);
+  const auto share = [&](std::int32_t stage) { return zero_stage >= stage ? owners : 1; };
+  const double held =
+      sample.weights / share(3) + sample.gradients / share(2) + sample.optimizer_state / share(1);
+  const double of_replica =
+      static_cast<double>(batch_) / static_cast<double>(degrees.micro_batches) / replicas;
+  const auto stages = static_cast<double>(degrees.pipeline);
+  return (held + in_flight(degrees, first_stage) * of_replica * sample.activations) / stages;
+}
+
+double MemoryForecast::slowdown(const ParallelDegrees& degrees, std::span<const DeviceId> devices) {
+  double usable = 0;
+  bool alike = true;
+  for (const DeviceId device : devices) {
+    usable += static_cast<double>(input_.usable_memory(device).value);
+    alike = alike && input_.cluster[device].model == input_.cluster[devices[0]].model;
+  }
+  usable *= roughly / static_cast<double>(devices.size());
+  const Samples& known = samples(degrees, devices);
+  const auto recomputing = [&](std::int32_t stage, bool first_stage) {
+    const double without = needed(known.least, degrees, stage, first_stage);
+    if (without <= usable) return 1.0;
+    const double with = needed(known.most, degrees, stage, first_stage);
+    if (with > usable) return will_not_fit;
+    return 1 + (known.most.step / known.least.step - 1) * (without - usable) / (without - with);
+  };
+  const auto with_zero = [&](std::int32_t stage) {
+    const double uneven = (alike ? uneven_stages : 1) * recomputing(stage, false);
+    return alike ? std::min(recomputing(stage, true), uneven) : uneven;
+  };
+  if (input_.zero_stage) return with_zero(*input_.zero_stage);
+  return std::min(with_zero(1), gathers * with_zero(3));
+}
+
+}  // namespace parsim::strategies
