@@ -63,7 +63,7 @@ std::string mfu_text(R result) {
   return three_digits(100 * result.flops.mfu(result.step_time)) + " %";
 }
 
-/// What the columns of degrees and memory do not say: "ep 8, etp 1, ZB-H1, tight".
+/// What the columns of degrees and memory do not say: "ep 8, sp, ZB-H1, tight".
 std::string also_text(R result) {
   if (!result.error.empty()) return "";
   const strategies::Degrees& degrees = result.degrees;
@@ -76,6 +76,8 @@ std::string also_text(R result) {
   if (degrees.etp && degrees.etp != degrees.tp)
     parts.push_back(fmt::format("etp {}", *degrees.etp));
   add("vp", degrees.vp);
+  if (degrees.sequence_parallel.value_or(false)) parts.emplace_back("sp");
+  if (degrees.tensor_overlap.value_or(false)) parts.emplace_back("tp-overlap");
   if (degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
     parts.emplace_back("ZB-H1");
   }
