@@ -100,7 +100,7 @@ __global__ inline void begin_casts(std::uint32_t count, CastState* states) {
 /// gradient   in E5M2, as gradients of outputs; else in E4M3
 template <class T, bool gradient>
 __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
-  // Words beside each other, and one more per column against conflicts of banks.
+  // Columns of words, padded by one word against bank conflicts.
   constexpr unsigned words = cast_tile / 4 + 1;
   __shared__ std::uint32_t tile[cast_tile * words];
   __shared__ float before[cast_threads], seen[cast_threads];

@@ -153,31 +153,7 @@ __global__ void __launch_bounds__(column_threads)
   }
 }
 
-/// The same where neighbouring terms lie beside each other in memory: block (x, y) sums one part of
-/// one row.
 inline constexpr unsigned line_threads = 128;
-template <class Body, class Sum>
-__global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint32_t parts,
-                             Body body, Sum* sums) {
-  __shared__ Sum shared[line_threads];
-  const std::uint32_t row = blockIdx.x;
-  const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
-  const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
-  Sum sum{};
-  const auto begun = begin_row(body, row);
-  for (std::uint32_t i = begin + threadIdx.x; i < end; i += line_threads) {
-    sum += body.term(begun, i);
-  }
-  shared[threadIdx.x] = sum;
-  for (unsigned half = line_threads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) {
-      sum += shared[threadIdx.x + half];
-      shared[threadIdx.x] = sum;
-    }
-  }
-  if (threadIdx.x == 0) sums[std::size_t{blockIdx.y} * rows + row] = sum;
-}
 
 /// The sum of all threads' values, in every thread. `shared` has one for each.
 template <unsigned threads = line_threads, class Sum>
@@ -193,6 +169,23 @@ __device__ Sum block_sum(Sum sum, Sum* shared) {
   }
   __syncthreads();
   return shared[0];
+}
+
+/// Sums of rows whose terms are contiguous in memory: block (x, y) has one part of one row.
+template <class Body, class Sum>
+__global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint32_t parts,
+                             Body body, Sum* sums) {
+  __shared__ Sum shared[line_threads];
+  const std::uint32_t row = blockIdx.x;
+  const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
+  const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
+  Sum sum{};
+  const auto begun = begin_row(body, row);
+  for (std::uint32_t i = begin + threadIdx.x; i < end; i += line_threads) {
+    sum += body.term(begun, i);
+  }
+  const Sum all = block_sum(sum, shared);
+  if (threadIdx.x == 0) sums[std::size_t{blockIdx.y} * rows + row] = all;
 }
 
 /// A block for each row, whose elements it finds in the cache when it writes: fewer and larger
