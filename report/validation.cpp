@@ -250,10 +250,22 @@ Table table_of_rows(const std::vector<validation::ValidationRow>& rows,
 Document report_papers(const validation::Validation& validation, const InputsText& inputs) {
   Document document;
   document.head = {"claims of papers (tables as printed, figures digitised) and predictions"};
-  document.tables = {table_of_sets(validation.sets, false),
-                     table_of_rows(validation.rows, "published")};
+  using validation::ClaimOrigin;
+  std::vector<validation::ValidationSet> sets[2];
+  for (const auto& set : validation.sets) {
+    if (set.rows > 0) sets[set.origin == ClaimOrigin::own].push_back(set);
+  }
+  std::vector<validation::ValidationRow> rows[2];
+  for (const auto& row : validation.rows) rows[row.claim.origin == ClaimOrigin::own].push_back(row);
+  document.tables = {table_of_sets(sets[0], false), table_of_rows(rows[0], "published")};
+  if (!rows[1].empty()) {
+    document.tables.push_back(table_of_sets(sets[1], false));
+    document.tables.back().title = "errors by set, of our own arithmetic and runs";
+    document.tables.push_back(table_of_rows(rows[1], "own"));
+  }
   document.notes = {
       "error: (predicted − published) / published; mean, median and largest of its magnitude",
+      "own: not published; worked out by hand or found by other programs",
       "naive: devices x the rate of one device",
       "promised: largest error that the tests accept; '-': none"};
   for (const validation::Unresolved& item : validation.unresolved) {

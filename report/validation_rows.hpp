@@ -135,6 +135,7 @@ void fields(auto& visit, json::Of<CaseRow> auto& row) {
   visit("error", finite(of.error()), Rule(any_number, "(predicted - expected) / expected"));
   visit("promised", of.claim.within);
   visit("source", of.claim.source);
+  visit("origin", of.claim.origin, "own: by this project's arithmetic or runs, not published");
   visit("reason", of.claim.reason);
   visit("peak_memory_gib", of.peak_memory_gib, "predicted, of the fullest device");
   visit("peak_memory_error", of.peak_memory_error(), any_number);

@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "validation/embedded.hpp"
 #include "validation/validation.hpp"
 
@@ -37,10 +41,15 @@ class Reader {
     base.source = required_text(set, "source");
     base.quantity = required_text(set, "quantity");
     base.unit = set["unit"].value_or(std::string());
+    if (const toml::node* origin = set.get("origin")) {
+      const auto known = from_text<ClaimOrigin>(origin->value_or(std::string()));
+      if (!known) refuse(*origin, "origin", R"("published" or "own")");
+      base.origin = *known;
+    }
     for (const auto& [key, value] : set) {
       if (key.str() == "claims") continue;
-      if (key.str() != "name" && key.str() != "source" && key.str() != "quantity" &&
-          key.str() != "unit") {
+      constexpr std::string_view read[] = {"name", "source", "quantity", "unit", "origin"};
+      if (std::find(std::begin(read), std::end(read), key.str()) == std::end(read)) {
         base.what[std::string(key.str())] = text(value, key.str());
       }
     }

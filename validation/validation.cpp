@@ -197,6 +197,9 @@ Validation validate_claims(const std::vector<Claim>& claims, const Predict& pred
   }
   for (const std::string& name : names) {
     result.sets.push_back(summary_of(name, result.rows));
+    result.sets.back().origin = std::find_if(claims.begin(), claims.end(), [&](const Claim& claim) {
+                                  return claim.set == name;
+                                })->origin;
     for (const auto& [set, calibration] : calibrations) {
       if (set == name) count_calibrations(calibration, result.sets.back());
     }

@@ -2,6 +2,8 @@
 // function that predicts is a parameter.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -15,12 +17,17 @@
 
 namespace parsim::validation {
 
-/// A published number and the case it was measured in.
+/// Who says what a claim expects: its publication, or this project by its own arithmetic or runs.
+enum class ClaimOrigin : std::uint8_t { published, own };
+constexpr std::array<std::string_view, 2> spellings(ClaimOrigin) { return {"published", "own"}; }
+
+/// A number that a prediction is compared with, and the case it belongs to.
 struct Claim {
   std::string set, name;  ///< name: unique in its set
-  std::string source;     ///< publication, and figure or table
-  std::string quantity;   ///< selects how it is predicted
-  std::string unit;       ///< of `expected`; "" for a bare number
+  ClaimOrigin origin = ClaimOrigin::published;
+  std::string source;    ///< publication, and figure or table
+  std::string quantity;  ///< selects how it is predicted
+  std::string unit;      ///< of `expected`; "" for a bare number
   /// Parameters of the quantity, as text: network, cluster, strategy, devices, …
   std::map<std::string, std::string, std::less<>> what;
   double expected = 0;
@@ -38,7 +45,8 @@ struct Claim {
 inline constexpr std::string_view uncalibrated = "uncalibrated", bare = "bare";
 
 /// Claims of a TOML text: tables [[set]] with name, source, quantity, unit and [[set.claims]] with
-/// case, expected, and optionally within, reason and parameters of the quantity. Where `expected`
+/// case, expected, and optionally within, reason and parameters of the quantity; a set may say
+/// `origin = "own"`. Where `expected`
 /// is a list, every other list has one entry per claim, too; a shorter `within` leaves the rest
 /// without one. `file` is the location in messages. Throws InputError with file:line.
 [[nodiscard]] std::vector<Claim> read_claims(std::string_view toml, const std::string& file);
@@ -90,6 +98,7 @@ struct ValidationRow {
 /// Errors of a set: magnitudes, as fractions.
 struct ValidationSet {
   std::string name;
+  ClaimOrigin origin = ClaimOrigin::published;
   std::size_t rows = 0;
   double mean_error = 0, median_error = 0, max_error = 0;
   /// The 5 % and 95 % quantiles: nine of ten rows are off by as much as lies between.

@@ -20,7 +20,15 @@ def main():
                          capture_output=True, check=False)
     check(run.returncode == 0, f'exit code {run.returncode}: {run.stderr.decode()}')
     found = json.loads(run.stdout)
-    check(not found['unresolved'], f'cases that were not predicted: {found["unresolved"]}')
+    missing = [case for case in found['unresolved']
+               if case['set'] != 'layer-wise table 3: seconds']
+    check(not missing, f'cases that were not predicted: {missing}')
+    for row in found['rows']:
+        check(abs(row['error']) <= 0.1 or row['promised'] is not None or row['reason'],
+              f'{row["set"]}: {row["case"]}: off by {row["error"]} without a reason')
+    own = {row['set'] for row in found['rows'] if row['origin'] == 'own'}
+    check(own == {'model: filters by device', 'hypergraph: best known volume, model F'},
+          f'sets that are not published: {own}')
 
     promises = [row for row in found['rows'] if row['promised'] is not None]
     check(len(promises) > 20, f'{len(promises)} promises')
@@ -33,6 +41,11 @@ def main():
     for strategy in ('data', 'owt', 'layer-wise'):
         median = sets[f'layer-wise figure 7, 2 to 4 GPUs: {strategy}']['median_error']
         check(median <= 0.15, f'figure 7: {strategy}: a median error of {median}')
+
+    # Its headline is missed: the other strategies do not lose here what they lost there.
+    gains = [row for row in found['rows'] if row['set'] == 'layer-wise: gain over the best other']
+    check(len(gains) == 3 and all(1 <= row['predicted'] and row['reason'] for row in gains),
+          f'gain of layer-wise: {gains}')
 
     # Eserol: model U saves at least 95 % of AlexNet's volume at batch 128.
     saved = [row['predicted'] for row in found['rows']

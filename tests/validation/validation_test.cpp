@@ -52,6 +52,22 @@ TEST_CASE("claims: a list makes one claim per entry, a shorter promise leaves th
   CHECK_THROWS_AS((void)claims[3].at("devices"), InputError);
 }
 
+TEST_CASE("claims: numbers of this project are not called published") {
+  CHECK(read_claims(example, "f.toml")[0].origin == ClaimOrigin::published);
+  std::string own = example;
+  own.insert(own.find("quantity"), "origin = \"own\"\n");
+  const std::vector<Claim> claims = read_claims(own, "f.toml");
+  CHECK(claims[0].origin == ClaimOrigin::own);
+  CHECK_FALSE(claims[0].what.contains("origin"));
+  const Validation validation = validate_claims(claims, [](const Claim&) {
+    return Prediction{1.0, {}, {}};
+  });
+  CHECK(validation.sets[0].origin == ClaimOrigin::own);
+  own.replace(own.find("\"own\""), 5, "\"ours\"");
+  CHECK(refusal(own) ==
+        "f.toml:4: 'origin' is missing or wrong; accepted: \"published\" or \"own\"");
+}
+
 TEST_CASE("claims: a wrong file is refused with its line") {
   CHECK(refusal("[[set]]\nname = 3\n").starts_with("f.toml:"));
   CHECK(refusal("[[set]").starts_with("f.toml:1"));
