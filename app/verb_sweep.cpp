@@ -196,8 +196,18 @@ Outcome merge(const experiment::Arguments& arguments) {
   request.by = arguments.text("--by").value_or("");
   request.pareto = columns_of(arguments.text("--pareto"));
   request.where = arguments.texts("--where");
+  request.page = arguments.text("--report").value_or("");
+  request.command = arguments.command;
+  if (request.page.ends_with(".tex")) {
+    throw InputError("--report", fmt::format("'{}'", request.page),
+                     "accepted with 'sweep': an HTML file");
+  }
+  constexpr std::size_t rows_with_page = 10;
+  if (!request.page.empty() && !request.top && request.pareto.empty()) {
+    request.top = rows_with_page;
+  }
   if (!request.where.empty() && request.output.empty() && !request.top && request.pareto.empty()) {
-    throw InputError("--where", "unused without -o, --top and --pareto",
+    throw InputError("--where", "unused without -o, --top, --pareto and --report",
                      "accepted: together with one of them");
   }
   report::MergeReport merged = report::merge_results(request);
@@ -209,7 +219,7 @@ Outcome merge(const experiment::Arguments& arguments) {
 
 Outcome run_sweep(const experiment::Arguments& arguments) {
   if (arguments.has("--merge")) return merge(arguments);
-  for (const std::string_view flag : {"--top", "--by", "--pareto", "--where"}) {
+  for (const std::string_view flag : {"--top", "--by", "--pareto", "--where", "--report"}) {
     if (arguments.has(flag)) {
       throw InputError(flag, "unused without --merge", "accepted: together with --merge");
     }

@@ -347,9 +347,9 @@ constexpr Option table[] = {
     {"--trace", "FILE", output, "simulate",
      "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz; a drawing of memory "
      "and timeline if it ends in .svg"},
-    {"--report", "FILE", output, "compare simulate validate",
-     "write an HTML page with drawings and tables; if it ends in .tex (not with 'validate'), a "
-     "LaTeX table"},
+    {"--report", "FILE", output, "compare simulate validate sweep",
+     "write an HTML page with drawings and tables, of a sweep with --merge; if it ends in .tex (not "
+     "with 'validate' or 'sweep'), a LaTeX table"},
     {"--title", "TEXT", output, runs,
      "title of the page of --report (default: network and cluster)"},
     {"--no-timeline", "", output, runs,

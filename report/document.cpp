@@ -20,12 +20,8 @@ constexpr Format format_table[] = {
     {"simgrid", "a platform file for SimGrid", render_drawing, true},
 };
 
-struct Scale {
-  double factor = 1.0;
-  std::string_view prefix;
-};
+}  // namespace
 
-/// Times and rates are decimal, memory is binary, as everywhere in this program.
 Scale scale_for(double largest, std::string_view unit) {
   static constexpr Scale times[] = {{1.0, ""}, {1e-3, "m"}, {1e-6, "u"}, {1e-9, "n"}};
   static constexpr Scale decimal[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1.0, ""}};
@@ -40,6 +36,8 @@ Scale scale_for(double largest, std::string_view unit) {
   }
   return largest > 0 ? known.back() : Scale{};
 }
+
+namespace {
 
 /// With as many decimals as give `typical` three digits.
 std::string aligned(double value, double typical) {

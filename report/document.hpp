@@ -105,6 +105,14 @@ struct Numbers {
 ///           it three digits; NaN for none
 void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns,
                  double typical = std::numeric_limits<double>::quiet_NaN());
+/// The prefix of a unit, and what it stands for: {1e-3, "m"}.
+struct Scale {
+  double factor = 1.0;
+  std::string_view prefix;
+};
+/// For numbers of which this is a typical one. Times and rates are decimal, memory is binary, as
+/// everywhere in this program.
+[[nodiscard]] Scale scale_for(double typical, std::string_view unit);
 /// Appends a column of text.
 void add_words(Table& table, const std::string& title, const std::string& key,
                const std::vector<std::string>& words, Audience audience = Audience::everyone);

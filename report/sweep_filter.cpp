@@ -60,6 +60,18 @@ std::size_t column_index(const SweepRows& rows, const std::string& name, std::st
   return static_cast<std::size_t>(found - columns.begin());
 }
 
+std::optional<double> Criterion::cost(const SweepRow& row) const {
+  const auto value = to_number<double>(row[column].text);
+  if (!value || std::isnan(*value)) return std::nullopt;
+  return highest ? -*value : *value;
+}
+
+Criterion criterion(const SweepRows& rows, const std::string& name, std::string_view flag) {
+  return {column_index(rows, name, flag), name == "throughput_samples_per_s" ||
+                                              name == "probability_fastest" || name == "mfu" ||
+                                              name == "hfu"};
+}
+
 RowCondition::RowCondition(std::string text, const SweepRows& rows)
     : text_(std::move(text)), where_(fmt::format("--where '{}'", text_)) {
   const std::size_t at = text_.find_first_of("<>=");

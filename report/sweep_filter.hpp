@@ -1,4 +1,4 @@
-// Conditions on the rows of a sweep's results: --where.
+// Conditions on the rows of a sweep's results, --where, and what ranks them: --by and --pareto.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,18 @@ namespace parsim::report {
 /// "input_batch" unless the results have a "batch". Throws InputError with the known ones.
 [[nodiscard]] std::size_t column_index(const SweepRows& rows, const std::string& name,
                                        std::string_view flag);
+
+/// A column whose lowest value, or highest, is the best.
+struct Criterion {
+  std::size_t column = 0;
+  bool highest = false;
+
+  /// Lower is better; nothing if the cell is no number.
+  [[nodiscard]] std::optional<double> cost(const SweepRow& row) const;
+};
+/// Throws InputError for an unknown column.
+[[nodiscard]] Criterion criterion(const SweepRows& rows, const std::string& name,
+                                  std::string_view flag);
 
 /// "step_time_s <= 10". A cell without a value meets no condition.
 class RowCondition {

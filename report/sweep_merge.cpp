@@ -11,10 +11,12 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/results_file.hpp"
+#include "report/page/sweep_page.hpp"
 #include "report/sweep_filter.hpp"
 #include "report/sweep_reports.hpp"
 #include "report/sweep_rows.hpp"
 #include "report/sweep_sqlite.hpp"
+#include "report/sweep_summary.hpp"
 
 namespace parsim::report {
 
@@ -69,22 +71,8 @@ void write_output(SweepRows& rows, const MergeRequest& request) {
   }
 }
 
-/// A column whose lowest value, or highest, is the best.
-struct Criterion {
-  std::size_t column = 0;
-  bool highest = false;
-
-  /// Lower is better; nothing if the cell is no number.
-  [[nodiscard]] std::optional<double> cost(const SweepRow& row) const {
-    const auto value = to_number<double>(row[column].text);
-    if (!value || std::isnan(*value)) return std::nullopt;
-    return highest ? -*value : *value;
-  }
-};
-Criterion criterion(const SweepRows& rows, const std::string& name, std::string_view flag) {
-  return {column_index(rows, name, flag), name == "throughput_samples_per_s" ||
-                                              name == "probability_fastest" || name == "mfu" ||
-                                              name == "hfu"};
+std::string column_of_best(const MergeRequest& request) {
+  return request.by.empty() ? "step_time_s" : request.by;
 }
 
 struct RankedRow {
@@ -151,7 +139,7 @@ class Selection {
         has_results_(rows.has_results()) {
     if (!has_results_) return;
     fits_ = column_index(rows, "fits", "--top");
-    by_ = criterion(rows, request.by.empty() ? "step_time_s" : request.by, "--by");
+    by_ = criterion(rows, column_of_best(request), "--by");
     for (const std::string& name : request.pareto) {
       front_.push_back(criterion(rows, name, "--pareto"));
     }
@@ -290,6 +278,24 @@ std::string some_points(const std::vector<std::size_t>& points) {
                      points.size() > most ? fmt::format(" and {} more", points.size() - most) : "");
 }
 
+void write_page(SweepRows& rows, const MergeRequest& request, Document& document) {
+  std::vector<RowCondition> where;
+  if (rows.has_results()) {
+    for (const std::string& text : request.where) where.emplace_back(text, rows);
+  }
+  std::vector<std::string> columns = {"step_time_s", "throughput_samples_per_s",
+                                      "cost_per_million_samples", "peak_memory_bytes", "mfu"};
+  columns.insert(columns.end(), request.pareto.begin(), request.pareto.end());
+  OutputFile file(request.page, "--report");
+  rows.keep_only({});  // the page also says what is not as asked
+  const SweepSummary summary = summary_of(rows, column_of_best(request), columns, where);
+  SweepPage page{rows, summary, document, request.where, request.pareto};
+  if (request.top) page.top = *request.top;
+  page.command = request.command;
+  file.commit(render_sweep_page(page));
+  document.head.push_back("page written to " + request.page);
+}
+
 }  // namespace
 
 MergeReport merge_results(const MergeRequest& request) {
@@ -326,6 +332,7 @@ MergeReport merge_results(const MergeRequest& request) {
   } else if (!why.empty()) {
     document.notes.push_back("not listed: " + why);
   }
+  if (!request.page.empty()) write_page(rows, request, document);
   MergedReport report{rows.header().sweep,
                       points,
                       rows.files(),

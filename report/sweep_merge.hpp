@@ -11,12 +11,14 @@
 namespace parsim::report {
 
 struct MergeRequest {
-  std::vector<std::string> paths;   ///< results files, or folders with some
-  std::string output;               ///< ends in .csv, .jsonl or .sqlite; "": none
-  std::optional<std::size_t> top;   ///< list the best rows
-  std::string by;                   ///< column that `top` sorts by; "": step_time_s
-  std::vector<std::string> pareto;  ///< columns of a Pareto front to list; empty: none
-  std::vector<std::string> where;   ///< conditions that the rows meet: "step_time_s <= 10"
+  std::vector<std::string> paths;    ///< results files, or folders with some
+  std::string output;                ///< ends in .csv, .jsonl or .sqlite; "": none
+  std::optional<std::size_t> top;    ///< list the best rows
+  std::string by;                    ///< column that `top` sorts by; "": step_time_s
+  std::vector<std::string> pareto;   ///< columns of a Pareto front to list; empty: none
+  std::vector<std::string> where;    ///< conditions that the rows meet: "step_time_s <= 10"
+  std::string page;                  ///< HTML file to write; "": none
+  std::vector<std::string> command;  ///< as typed, for the page
 };
 
 struct MergeReport {

@@ -148,38 +148,40 @@ void SweepRows::find_columns() {
 }
 
 void SweepRows::each_row(const std::function<void(const SweepRow& row)>& each) {
-  SweepRow row(columns_.size());
-  const auto pass_on = [&] {
+  for (std::size_t p = 0; p < points_.size(); ++p) each_row_of(p, each);
+}
+
+void SweepRows::each_row_of(std::size_t point,
+                            const std::function<void(const SweepRow& row)>& each) {
+  if (points_[point].size == 0) return;
+  const auto pass_on = [&](const SweepRow& row) {
     if (!keep_ || keep_(row)) each(row);
   };
-  for (std::size_t p = 0; p < points_.size(); ++p) {
-    if (points_[p].size == 0) continue;
-    const std::string& file = files_[points_[p].file];
-    const Json json = parsed(line(p), file);
-    row[0] = {SweepCell::Kind::integer, fmt::format("{}", p)};
-    row[1] = cell_of(json["id"]);
-    row[2] = cell_of(json["nondeterministic"]);
-    std::size_t c = 3;
-    for (const std::string& name : header_.columns) {
-      const auto input = json["inputs"].find(name);
-      row[c++] = input == json["inputs"].end() ? SweepCell{} : cell_of(*input);
-    }
-    if (json["results"].empty()) {
-      std::fill(row.begin() + static_cast<std::ptrdiff_t>(first_result_), row.end(), SweepCell{});
-      row.back() = cell_of(json["error"]);
-      pass_on();
-    }
-    for (const Json& result : json["results"]) {
-      c = first_result_;
-      for (const auto& [key, value] : result.items()) {
-        if (c == columns_.size() || key != columns_[c]) {
-          throw InputError(file, fmt::format("point {} has other columns than others", p),
-                           "accepted: files as 'parsim sweep' wrote them");
-        }
-        row[c++] = cell_of(value);
+  const std::string& file = files_[points_[point].file];
+  const Json json = parsed(line(point), file);
+  SweepRow row(columns_.size());
+  row[0] = {SweepCell::Kind::integer, fmt::format("{}", point)};
+  row[1] = cell_of(json["id"]);
+  row[2] = cell_of(json["nondeterministic"]);
+  std::size_t c = 3;
+  for (const std::string& name : header_.columns) {
+    const auto input = json["inputs"].find(name);
+    row[c++] = input == json["inputs"].end() ? SweepCell{} : cell_of(*input);
+  }
+  if (json["results"].empty()) {
+    row.back() = cell_of(json["error"]);
+    pass_on(row);
+  }
+  for (const Json& result : json["results"]) {
+    c = first_result_;
+    for (const auto& [key, value] : result.items()) {
+      if (c == columns_.size() || key != columns_[c]) {
+        throw InputError(file, fmt::format("point {} has other columns than others", point),
+                         "accepted: files as 'parsim sweep' wrote them");
       }
-      pass_on();
+      row[c++] = cell_of(value);
     }
+    pass_on(row);
   }
 }
 

@@ -48,6 +48,8 @@ class SweepRows {
   /// Calls `each` with the values of every row, in the order of `columns`; a point without results
   /// is a row with its error.
   void each_row(const std::function<void(const SweepRow& row)>& each);
+  /// The same for the rows of one point.
+  void each_row_of(std::size_t point, const std::function<void(const SweepRow& row)>& each);
 
  private:
   /// Where a point's line stands.

@@ -26,22 +26,9 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
-std::string command_text(const std::vector<std::string>& words) {
-  std::string command = "parsim";
-  for (const std::string& word : words) command += " " + shell_word(word);
-  return command;
-}
-
 /// Without the blanks that a terminal indents it by.
 std::string_view trimmed(std::string_view line) {
   return line.substr(std::min(line.find_first_not_of(' '), line.size()));
-}
-
-std::string list_of(const std::vector<std::string>& lines, std::string_view css) {
-  if (lines.empty()) return {};
-  std::string out = fmt::format("<ul class={}>", css);
-  for (const std::string& line : lines) out += fmt::format("<li>{}", html(line));
-  return out + "</ul>\n";
 }
 
 /// The notes of the report without those of the sections.
@@ -147,6 +134,19 @@ be used, which is all but the headroom
 
 }  // namespace
 
+std::string command_text(const std::vector<std::string>& words) {
+  std::string command = "parsim";
+  for (const std::string& word : words) command += " " + shell_word(word);
+  return command;
+}
+
+std::string list_of(const std::vector<std::string>& lines, std::string_view css) {
+  if (lines.empty()) return {};
+  std::string out = fmt::format("<ul class={}>", css);
+  for (const std::string& line : lines) out += fmt::format("<li>{}", html(line));
+  return out + "</ul>\n";
+}
+
 std::string_view file_named(std::string_view end) {
   for (const EmbeddedFile& file : report_files()) {
     if (file.path.ends_with(end)) return file.text;
@@ -154,14 +154,14 @@ std::string_view file_named(std::string_view end) {
   throw BrokenInvariant("the page's files are built into the program");
 }
 
-std::string page_head(const std::string& title, bool timelines) {
+std::string page_head(const std::string& title, bool timelines, std::string_view more_style) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>{}</title>\n<meta name=viewport "
       "content=\"width=device-width\"><meta name=generator content=\"parsim {}\">\n<meta "
       "http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'unsafe-inline'\">\n<style>\n{}{}</style>\n<header><h1>{}</h1>\n",
+      "script-src 'unsafe-inline'\">\n<style>\n{}{}{}</style>\n<header><h1>{}</h1>\n",
       title, version(), file_named("style.css"), timelines ? file_named("timeline.css") : "",
-      title);
+      more_style, title);
 }
 
 std::string page_end(const std::vector<std::string>& command, bool timelines,

@@ -27,7 +27,12 @@ struct Page {
 /// The text of a file that is built in, by the end of its path: "style.css".
 [[nodiscard]] std::string_view file_named(std::string_view end);
 /// The beginning of every page, up to the title inside the open <header>. `title` is HTML.
-[[nodiscard]] std::string page_head(const std::string& title, bool timelines);
+[[nodiscard]] std::string page_head(const std::string& title, bool timelines,
+                                    std::string_view more_style = {});
+/// "parsim compare --network 'a b'": the words quoted for a shell.
+[[nodiscard]] std::string command_text(const std::vector<std::string>& words);
+/// Lines as a list of this class; "" for none.
+[[nodiscard]] std::string list_of(const std::vector<std::string>& lines, std::string_view css);
 /// The end of every page: the command quoted for a shell, `more` below it, and the scripts that
 /// sort tables and zoom.
 [[nodiscard]] std::string page_end(const std::vector<std::string>& command, bool timelines,

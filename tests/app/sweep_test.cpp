@@ -433,12 +433,39 @@ TEST_CASE("sweep: --where refuses what it cannot read, and writes nothing") {
   CHECK(refused("strategy < 3").find("accepted: = and a text, as in 'strategy = data'") !=
         std::string::npos);
   CHECK(sweep(folder, {"--merge", "r", "--where", "step_time_s < 1"})
-            .err.find("unused without -o, --top and --pareto") != std::string::npos);
+            .err.find("unused without -o, --top, --pareto and --report") != std::string::npos);
   CHECK(sweep(folder, {"--merge", "r", "-o", "x.jsonl", "--where", "step_time_s < 1"})
             .err.find("JSON Lines are whole points") != std::string::npos);
   CHECK(sweep(folder, {"sweep.toml", "--dry-run", "--where", "step_time_s < 1"})
             .err.find("unused without --merge") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(folder.path("x.csv")));
+}
+
+TEST_CASE("sweep: --report writes a page of what is listed, and refuses other files") {
+  const TemporaryFolder folder;
+  folder.write("sweep.toml", priced_sweep);
+  document_of(sweep(folder, {"sweep.toml", "-o", "r", "--json"}));
+  const Words by_cost = {"--merge", "r",       "--by",        "cost_per_million_samples",
+                         "--json",  "--where", "batch < 100", "--report"};
+  const auto page = [&](const std::string& name) {
+    Words words = by_cost;
+    words.push_back(name);
+    const json document = document_of(sweep(folder, words));
+    CHECK(document["rows"].size() == 2);
+    std::ifstream file(folder.path(name));
+    return std::pair(document["rows"].front(),
+                     std::string(std::istreambuf_iterator<char>(file), {}));
+  };
+  const auto [best, text] = page("a.html");
+  CHECK(text.find("Cheapest with batch &lt; 100: ") != std::string::npos);
+  CHECK(text.find(fmt::format("<p class=answer>gpus {}, override devices.*.price=2 /h",
+                              best["input_gpus"].dump())) != std::string::npos);
+  CHECK(text.find("parsim compare --network lenet5 --cluster star:") != std::string::npos);
+  CHECK(sweep(folder, {"--merge", "r", "--report", "a.tex"})
+            .err.find("'a.tex'; accepted with 'sweep': an HTML file") != std::string::npos);
+  CHECK(sweep(folder, {"sweep.toml", "-o", "r", "--report", "b.html"})
+            .err.find("unused without --merge") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder.path("b.html")));
 }
 
 TEST_CASE("sweep: where no row is as asked, the reasons are counted") {
