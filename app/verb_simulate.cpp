@@ -286,8 +286,18 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   const std::optional<report::Trainer> trainer = trainer_of(arguments);
   if (trainer) {
     files.plan += "/plan.json";
-    // A search that may choose has no use for an order that no trainer's files can say.
+    // A search that may choose has no use for plans that the trainer's files cannot say.
     if (!request.schedule) request.schedule = strategies::PipelineSchedule::one_f_one_b;
+    // What accelerate's FSDP and DeepSpeed do, see report/launch_accelerate.cpp.
+    const bool open = !request.given.contains("--reduce-precision") &&
+                      strategy.plan == strategies::plan_best && request.zero_stage.value_or(1) > 0;
+    if (trainer == report::Trainer::accelerate && open) {
+      request.reduce_precision = storage_of(request.precision);
+    }
+    request.accepts = [to = *trainer](const Network& network, const Cluster& cluster,
+                                      const Plan& plan) {
+      return report::can_launch(to, network, cluster, plan);
+    };
   }
   if (arguments.has("-o") && arguments.has("--dag") && same_file(files.plan, files.dag)) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),

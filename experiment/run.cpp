@@ -202,6 +202,11 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
     input.zero_stage = alias->second;
   }
   input.poll = experiment.request.poll;
+  if (experiment.request.accepts) {
+    input.accepts = [&](const Plan& plan) {
+      return experiment.request.accepts(experiment.network, experiment.cluster, plan);
+    };
+  }
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
   if (laid_out && experiment.layout->plan) {

@@ -49,6 +49,15 @@ Launch launch_files(Trainer trainer, const Network& network, const Cluster& clus
   return files_of(trainer, CarriedPlan(trainer, network, cluster, plan));
 }
 
+bool can_launch(Trainer trainer, const Network& network, const Cluster& cluster, const Plan& plan) {
+  try {
+    (void)launch_files(trainer, network, cluster, plan);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 std::vector<Trainer> trainers_of(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::vector<Trainer> able;
   std::optional<CarriedPlan> carried;  // degrees and stages are those of all trainers

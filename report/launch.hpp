@@ -52,6 +52,9 @@ struct Launch {
 [[nodiscard]] Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
                                   const Plan& plan);
 
+/// Whether launch_files would not refuse the plan.
+[[nodiscard]] bool can_launch(Trainer trainer, const Network& network, const Cluster& cluster,
+                              const Plan& plan);
 /// The trainers whose files can carry the plan: those whose writers do not refuse it.
 [[nodiscard]] std::vector<Trainer> trainers_of(const Network& network, const Cluster& cluster,
                                                const Plan& plan);

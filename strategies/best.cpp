@@ -121,12 +121,11 @@ class Starts {
     const Price limit = useful(starts);
     std::vector<PricedPlan> variants = memory_.variants(plan, origin, limit);
     if (variants.empty()) {
-      if (limit.fits()) return;  // too slow
+      Plan asked = with_memory_options(input_, plan);
+      if (limit.fits() || !accepted(input_, asked)) return;  // too slow, or not to be chosen
       // No such ZeRO groups: the caller says so.
-      variants.push_back({with_memory_options(input_, plan),
-                          origin,
-                          estimated_price(input_, estimator_, plan),
-                          {}});
+      const Price price = estimated_price(input_, estimator_, plan);
+      variants.push_back({std::move(asked), origin, price, {}});
     }
     sort_by_price(variants);
     const auto own = std::find_if(variants.begin() + 1, variants.end(),
@@ -166,7 +165,7 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
       better = price.better_than(candidate.price);
       if (better) {
         validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
-        better = keeps_degrees(input, candidate.plan);
+        better = keeps_degrees(input, candidate.plan) && accepted(input, candidate.plan);
         if (better) candidate.price = price;
       }
     } catch (const InputError&) {  // the change makes an impossible plan
@@ -279,18 +278,26 @@ Plan plan_best(const StrategyInput& asked) {
       add(finalists, std::move(candidate));
     }
   }
-  starts.add_strategies(false, finalists);
-  if (finalists.empty() && asks_for_degrees(input)) {
+  // The others' plans are what `accepts` is there to leave out: layers with degrees of their own.
+  if (!input.accepts || finalists.empty()) starts.add_strategies(false, finalists);
+  if (finalists.empty() && !input.accepts && asks_for_degrees(input)) {
     // As good as it can keep them, or it says why not.
     const Plan plan = plan_tensor(input);
     finalists.push_back(
         {with_memory_options(input, plan), "tensor", estimated_price(input, estimator, plan), {}});
   }
-  if (finalists.empty()) {
+  if (finalists.empty() && !input.accepts) {
     throw InputError("strategy 'best'", "no other strategy has a plan",
                      "a network, cluster and batch that at least one strategy can split");
   }
   sort_by_price(finalists);
+  if (input.accepts && (finalists.empty() || !finalists.front().price.fits())) {
+    // Others fit, perhaps; the caller can say what keeps them from being accepted.
+    StrategyInput all = input;
+    all.accepts = {};
+    Plan plan = plan_best(all);
+    if (finalists.empty() || fits(all, plan)) return plan;
+  }
   const auto devices = static_cast<std::int64_t>(workers(input).size());
   const std::int64_t budget =
       input.budget.value_or(std::clamp(budget_of_one_device / devices, least_budget, most_budget));

@@ -132,20 +132,20 @@ struct StrategyInput : StrategyOptions {
   const Cluster& cluster;
   const CostModel& cost;
   std::int64_t batch = 0;  ///< global
-  /// Who adds up with Sync::Kind::server; invalid = the first CPU, or the first GPU if there is
-  /// none.
+  /// Who adds up with Sync::Kind::server; invalid: the first CPU, or GPU if there is none.
   DeviceId server{};
   /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
   /// ranks finalists by its own estimate only.
   std::function<Seconds(const Plan&)> simulate{};
   /// What a plan with this step costs or draws, by `objective`; empty: finalists compare by step.
   std::function<double(const Plan&, Seconds)> upkeep{};
+  /// Of plans that `best` may choose, unless there are none; empty: of all.
+  std::function<bool(const Plan&)> accepts{};
   /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};
   /// Called before each estimate and simulation, unless empty; throws when no plan is wanted now.
   std::function<void()> poll{};
-  /// Plans that other strategies have made already for this very input: searches that start from
-  /// other strategies' plans do not ask again.
+  /// Plans that others have made of this very input: searches that start from them do not ask.
   std::span<const Plan> known{};
   /// For the estimators of all strategies that plan this input; may be null.
   lowering::PriceCache* prices = nullptr;

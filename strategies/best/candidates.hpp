@@ -35,6 +35,9 @@ struct PricedPlan {
   }
 };
 
+/// StrategyInput::accepts, where it is given.
+[[nodiscard]] bool accepted(const StrategyInput& input, const Plan& plan);
+
 /// Better first; ties keep the order.
 void sort_by_price(std::vector<PricedPlan>& candidates);
 
@@ -63,6 +66,8 @@ class MemorySearch {
   [[nodiscard]] std::vector<PricedPlan> variants(const Plan& plan, const std::string& origin,
                                                  const Price& limit,
                                                  std::vector<PricedPlan>* over = nullptr);
+  /// Whether the plan is accepted with one of the ZeRO stages and groups.
+  [[nodiscard]] bool may_be_accepted(const Plan& plan) const;
 
  private:
   /// Of the plan in its order. False if it takes as long as `reach`, which is no less than the

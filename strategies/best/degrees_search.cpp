@@ -190,7 +190,9 @@ std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& es
   over.arrangement.cut.first = std::move(moved.first);
   over.candidate.plan = std::move(moved.plan);
   over.candidate.price = estimated_price(as_planned(input), estimator, over.candidate.plan, limit);
-  if (!over.candidate.price.better_than(limit)) return std::nullopt;
+  if (!over.candidate.price.better_than(limit) || !accepted(input, over.candidate.plan)) {
+    return std::nullopt;
+  }
   return over;
 }
 
@@ -205,8 +207,10 @@ void move_stages(const StrategyInput& input, lowering::Estimator& estimator, Arr
   };
   Staged moved{arrangement.cut.first, without_memory_options(candidate.plan)};
   moved = move_borders(asked, estimator, std::move(moved), make);
+  Plan plan = with_memory_options(asked, std::move(moved.plan));
+  if (!accepted(input, plan)) return;
   arrangement.cut.first = std::move(moved.first);
-  candidate.plan = with_memory_options(asked, std::move(moved.plan));
+  candidate.plan = std::move(plan);
   candidate.price = estimated_price(as_planned(input), estimator, candidate.plan);
 }
 
@@ -232,11 +236,12 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     if (!one) break;
     const Arrangement& arrangement = *one->arrangement;
     Grouped& group = *std::next(groups.begin(), static_cast<std::ptrdiff_t>(one->group));
-    work += walked(input, one->degrees);
     const Price worst{best.overcommit, best.fits() ? enough : best.step};
     std::vector<PricedPlan> variants, over;
     try {
       const Plan plan = group.arranging.plan_of(arrangement);
+      if (!memory.may_be_accepted(plan)) continue;
+      work += walked(input, one->degrees);
       placements.learn(*one, estimated_step(estimator, plan, enough / one->gain * margin));
       variants = memory.variants(plan, tensor::note_of(one->degrees), worst, &over);
     } catch (const InputError&) {  // a plan that cannot be lowered

@@ -57,6 +57,10 @@ std::string MemoryOptions::text() const {
   return text;
 }
 
+bool accepted(const StrategyInput& input, const Plan& plan) {
+  return !input.accepts || input.accepts(plan);
+}
+
 void sort_by_price(std::vector<PricedPlan>& candidates) {
   std::stable_sort(
       candidates.begin(), candidates.end(),
@@ -106,13 +110,24 @@ std::vector<MemoryOptions> MemorySearch::shardings(const Plan& plan) const {
   const bool several_machines = spans_machines(input_.network, input_.cluster, plan);
   std::vector<MemoryOptions> shardings;
   for (const std::int32_t stage : {0, 1, 2, 3}) {
-    if (input_.zero_stage ? stage != *input_.zero_stage : stage == 2 && !scatters) continue;
+    // Without sums of each micro-batch 2 is 1, which some trainers do not have.
+    const bool same_as_1 = stage == 2 && !scatters && !input_.accepts;
+    if (input_.zero_stage ? stage != *input_.zero_stage : same_as_1) continue;
     shardings.push_back({stage, input_.zero_group, {}});
     if (stage > 0 && several_machines && input_.zero_group.all()) {
       shardings.push_back({stage, {0, true}, {}});
     }
   }
   return shardings;
+}
+
+bool MemorySearch::may_be_accepted(const Plan& plan) const {
+  if (!input_.accepts) return true;
+  const std::vector<MemoryOptions> all = shardings(plan);
+  return std::any_of(all.begin(), all.end(), [&](MemoryOptions sharding) {
+    sharding.recompute = recomputes_.front();
+    return accepted(input_, with_memory_options(with_options(input_, sharding), plan));
+  });
 }
 
 bool MemorySearch::suffices_in_all(const std::vector<lowering::MemoryUse>& uses) const {
@@ -155,6 +170,7 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
         some = some || one.price.step < reach;
         if (one.price.step >= most) break;  // and more so with more recomputation
       }
+      if (!accepted(input_, one.plan)) continue;
       const std::vector<lowering::MemoryUse> uses = estimated_memory(estimator_, one.plan);
       one.price.overcommit = overcommit(plain_, uses);
       if (over != nullptr && !one.price.fits() && suffices_in_all(uses)) over->push_back(one);

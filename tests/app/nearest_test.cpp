@@ -58,5 +58,45 @@ TEST_CASE("plan: a refused launch names the nearest plan that the trainer can ru
   CHECK(carried.out.find("predicted step " + said) != std::string::npos);
 }
 
+TEST_CASE("plan: best searches what the trainer can run") {
+  const testing::TemporaryFolder folder;
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"plan",
+                                        "--network",
+                                        "gpt:layers=8,hidden=1024,heads=16,seq_length=256,"
+                                        "vocab_size=1024",
+                                        "--cluster",
+                                        "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=10GB/s",
+                                        "--batch",
+                                        "16",
+                                        "--precision",
+                                        "fp16",
+                                        "--optimizer",
+                                        "adam",
+                                        "--strategy",
+                                        "best",
+                                        "--budget",
+                                        "30",
+                                        "--engine",
+                                        "fast",
+                                        "--quiet",
+                                        "-o"};
+    command.insert(command.end(), more.begin(), more.end());
+    return testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+  };
+  // The fastest plan is a pipeline, which DeepSpeed's files cannot say.
+  const testing::Finished any = plan({"plan.json"});
+  CHECK(any.out.find(" x pp 2 x ") != std::string::npos);
+  const testing::Finished carried = plan({"job", "--launch", "deepspeed"});
+  CAPTURE(carried.err);
+  CHECK(carried.exit_code == 0);
+  CHECK(carried.out.find(" x pp 1 x ") != std::string::npos);
+  CHECK(carried.out.find("to start DeepSpeed: see job/README.md") != std::string::npos);
+  // accelerate's FSDP and DeepSpeed add up gradients in the precision of training.
+  const testing::Finished summed = plan({"other", "--launch", "accelerate"});
+  CAPTURE(summed.err);
+  CHECK(summed.exit_code == 0);
+}
+
 }  // namespace
 }  // namespace parsim::app

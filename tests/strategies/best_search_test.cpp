@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct Case {
   std::string network, cluster;
   std::int64_t batch = 0;
   double memory = 1;  ///< of each device, as a share of what its type has
+  std::function<bool(const Degrees&)> accepts{};
 };
 
 /// Two thirds of the clusters are mixed; memory is scarce in half of the cases.
@@ -62,7 +64,8 @@ void add_point(const StrategyInput& point, lowering::Estimator& estimator,
   try {
     Plan plan = with_memory_options(point, plan_tensor(point));
     const Price price = estimated_price(point, estimator, plan);
-    if (price.fits()) fitting.push_back({std::move(plan), "", price});
+    if (!price.fits() || !accepted(point, plan)) return;
+    fitting.push_back({std::move(plan), "", price});
   } catch (const InputError&) {  // no such plan
   }
 }
@@ -149,6 +152,13 @@ void check_against_grid(const Case& one) {
   input.precision = Precision::bf16;
   input.optimizer = Optimizer::adam;
   input.budget = 30;
+  if (one.accepts) {
+    input.accepts = [&](const Plan& plan) {
+      const Degrees degrees = degrees_of(world.network, plan);
+      return degrees.tp && degrees.pp && degrees.dp && degrees.zero && degrees.micro_batch &&
+             one.accepts(degrees);
+    };
+  }
   const std::vector<Plan> known = data_alone(input);
   input.known = known;
   CAPTURE(one.network);
@@ -157,13 +167,15 @@ void check_against_grid(const Case& one) {
   CAPTURE(one.memory);
   const Price grid =
       best_of_grid(input, static_cast<std::int32_t>(world.cluster.devices.size()), 20);
-  const Price best = simulated_price(input, plan_best(input));
+  const Plan plan = plan_best(input);
+  const Price best = simulated_price(input, plan);
   if (thorough) {
     MESSAGE(fmt::format("{} {}: best {:.6g} ms ({}), grid {:.6g} ms ({})", one.network, one.cluster,
                         best.step.count() * 1e3, best.fits(), grid.step.count() * 1e3,
                         grid.fits()));
   }
   if (!grid.fits()) return;
+  CHECK(accepted(input, plan));
   CHECK(best.fits());
   CHECK(best.step <= 1.005 * grid.step);
 }
@@ -176,6 +188,36 @@ TEST_CASE("best: no plan that options could ask for is faster") {
     CAPTURE(seed);
     check_against_grid(drawn(seed));
   }
+}
+
+TEST_CASE("best: no plan that is accepted and that options could ask for is faster") {
+  const auto replicas = [](const Degrees& has) {
+    return has.pp == 1 && !has.sequence_parallel.value_or(false);
+  };
+  const auto pipelines = [](const Degrees& has) {
+    return *has.zero <= 1 && has.pp.value() > 1 && has.vp == 1 &&
+           has.schedule == PipelineSchedule::one_f_one_b;
+  };
+  for (std::uint64_t seed = 0; seed < (thorough ? 20 : 2); ++seed) {
+    Case one = drawn(seed);
+    if (!thorough) one.batch = 8;
+    one.accepts = seed % 2 == 0 ? std::function<bool(const Degrees&)>(replicas) : pipelines;
+    check_against_grid(one);
+  }
+}
+
+TEST_CASE("best: the plan that would be chosen stands for those that are accepted, if none fits") {
+  const World world("gpt:layers=2,hidden=64,heads=2,seq_length=32,vocab_size=64",
+                    "star:2,device=a100-sxm4-80,rate=25GB/s,latency=5us");
+  StrategyInput input = world.simulated(4);
+  input.budget = 5;
+  const std::vector<Plan> known = data_alone(input);
+  input.known = known;
+  const Plan free = plan_best(input);
+  std::size_t asked = 0;
+  input.accepts = [&](const Plan&) { return ++asked == 0; };
+  CHECK(plan_best(input) == free);
+  CHECK(asked > 0);
 }
 
 TEST_CASE("best: a pipeline that fits only with other borders than the fastest ones is found") {
