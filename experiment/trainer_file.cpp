@@ -18,6 +18,7 @@
 #include "experiment/trainer_hydra.hpp"
 #include "experiment/trainer_layout.hpp"
 #include "experiment/trainer_words.hpp"
+#include "lowering/recompute.hpp"
 #include "strategies/blocks.hpp"
 
 namespace parsim::experiment {
@@ -53,18 +54,31 @@ constexpr Unknown unknown_of_megatron[] = {
     {"recompute-granularity-per-stage-micro-batch", "one of --recompute-granularity"},
 };
 
-Recompute recompute_of(const TrainerWords& words) {
-  if (words.is_on("recompute-activations")) return Recompute::selective;
-  const std::optional<std::string> kind = words.text("recompute-granularity");
+/// Runs core attention again (megatron/core/transformer/attention.py,
+/// _checkpointed_attention_forward). A fused kernel's output stays, as the input of the next
+/// product: no rule of ours takes the time and frees nothing.
+Recompute selective_of(const TrainerWords& words, std::string_view name, const Network& network) {
+  if (!lowering::attention_scores(network).empty()) return Recompute::selective;
+  throw InputError(words.where(name), "selective, which only runs a fused attention kernel twice",
+                   "accepted: none, which needs no more memory, or full; of attention that keeps "
+                   "its scores, --network with attention=eager, or \"attn_implementation\": "
+                   "\"eager\" in config.json");
+}
+
+Recompute recompute_of(const TrainerWords& words, const Network& network) {
+  constexpr std::string_view activations = "recompute-activations",
+                             granularity = "recompute-granularity";
+  if (words.is_on(activations)) return selective_of(words, activations, network);
+  const std::optional<std::string> kind = words.text(granularity);
   if (!kind) return Recompute::none;
   if (*kind == "selective") {
     const std::vector<std::string> modules = words.texts("recompute-modules");
     if (!modules.empty() && modules != std::vector<std::string>{"core_attn"}) {
       words.refuse("recompute-modules", "core_attn");
     }
-    return Recompute::selective;
+    return selective_of(words, granularity, network);
   }
-  if (*kind != "full") words.refuse("recompute-granularity", "selective or full");
+  if (*kind != "full") words.refuse(granularity, "selective or full");
   if (words.text("recompute-method").value_or("uniform") != "uniform") {
     words.refuse("recompute-method", "uniform");
   }
@@ -288,7 +302,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
     }
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(groups.data / *number), false};
   }
-  file.recompute = recompute_of(words);
+  file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
   for (const std::string& variable : words.texts("$")) {
@@ -343,7 +357,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   file.sequence_parallel = words.is_on("sequence-parallel");
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
   file.zero_stage = zero_of(words);
-  file.recompute = recompute_of(words);
+  file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
   return file;

@@ -17,9 +17,10 @@ namespace {
 const std::string eight_gpus = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
 const std::string eight_blocks = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
 
-LayoutFile read(const std::string& text, const std::string& file = "run.sh") {
+LayoutFile read(const std::string& text, const std::string& file = "run.sh",
+                const std::string& network = eight_blocks) {
   Request request;
-  request.network = eight_blocks;
+  request.network = network;
   request.cluster = eight_gpus;
   const Experiment experiment(request);
   return read_trainer_file(text, file, experiment.network, experiment.cluster);
@@ -77,7 +78,7 @@ TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by han
       "  --sequence-parallel: false\n";
   for (const std::string& text : {script, yaml}) {
     CHECK(is_trainer_file(text, "x"));
-    const LayoutFile file = read(text);
+    const LayoutFile file = read(text, "run.sh", eight_blocks + ",attention=eager");
     CHECK(groups_of(file) == "0,1/2,3|4,5/6,7");
     CHECK(file.batch == 16);
     CHECK(file.micro_batches == 4);  // 16 samples, two of each of two replicas at a time
@@ -219,6 +220,15 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
       "multiple");
   CHECK(refusal(start + "--recompute-granularity full --recompute-method block") ==
         "run.sh:1:recompute-method: 'block'; accepted: uniform");
+  for (const std::string selective : {"recompute-granularity selective", "recompute-activations"}) {
+    CAPTURE(selective);
+    const std::string key = selective.substr(0, selective.find(' '));
+    CHECK(refusal(start + "--" + selective) ==
+          "run.sh:1:" + key +
+              ": selective, which only runs a fused attention kernel twice; accepted: none, which "
+              "needs no more memory, or full; of attention that keeps its scores, --network with "
+              "attention=eager, or \"attn_implementation\": \"eager\" in config.json");
+  }
   CHECK(refusal("{\"train_batch_size\": 16, \"zero_optimization\": {\"stage\": 3, "
                 "\"offload_param\": {\"device\": \"cpu\"}}}",
                 "ds.json")
