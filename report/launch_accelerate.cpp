@@ -112,18 +112,24 @@ Launch accelerate_files(const CarriedPlan& carried) {
   const std::int64_t steps = carried.plan.schedule.micro_batches;
   Launch launch;
   launch.not_carried = {
-      "the model, its data and the optimizer: the script's",
+      fmt::format("the model, its data, the batch and the optimizer: the script's (parsim reads "
+                  "the files back with --batch {} --optimizer {})",
+                  carried.plan.batch, to_text(carried.plan.optimizer)),
       fmt::format("micro-batches of {}: the script's (per_device_train_batch_size of Hugging "
-                  "Face's Trainer)",
-                  counted(*degrees.micro_batch, "sample"))};
+                  "Face's Trainer{})",
+                  counted(*degrees.micro_batch, "sample"),
+                  steps == 1 || engine == Engine::deepspeed
+                      ? ""
+                      : fmt::format("; parsim reads them back with --micro-batches {}", steps))};
   if (engine == Engine::fsdp) {
     carried.require_recompute({strategies::Recompute::none, strategies::Recompute::full},
                               "none or full");
   } else if (degrees.recompute != strategies::Recompute::none) {
+    const std::string recompute(to_text(*degrees.recompute));
     launch.not_carried.push_back(fmt::format(
         "recomputation ({}): switch it on in the model, as with gradient_checkpointing_enable() "
-        "of Hugging Face",
-        to_text(*degrees.recompute)));
+        "of Hugging Face; parsim reads the files back as this plan with --recompute {}",
+        recompute, recompute));
   }
   if (engine != Engine::deepspeed && carried.plan.precision != Precision::fp32) {
     launch.not_carried.push_back(

@@ -77,13 +77,17 @@ Launch deepspeed_files(const CarriedPlan& carried) {
                            fmt::join(machine.gpus, ","));
   }
   Launch launch;
-  launch.not_carried = {"the model, its data and the optimizer: the script's",
-                        "sizes of gradient buckets: DeepSpeed chooses them (reduce_bucket_size)"};
+  const std::string recompute(to_text(*carried.degrees().recompute));
+  launch.not_carried = {
+      fmt::format("the model, its data and the optimizer: the script's (parsim reads the "
+                  "files back with --optimizer {})",
+                  to_text(carried.plan.optimizer)),
+      "sizes of gradient buckets: DeepSpeed chooses them (reduce_bucket_size)"};
   if (carried.degrees().recompute != strategies::Recompute::none) {
     launch.not_carried.push_back(fmt::format(
         "recomputation ({}): switch it on in the model, as with gradient_checkpointing_enable() "
-        "of Hugging Face",
-        to_text(*carried.degrees().recompute)));
+        "of Hugging Face; parsim reads the files back as this plan with --recompute {}",
+        recompute, recompute));
   }
   launch.files = {
       {"ds_config.json", deepspeed_json(carried)},
