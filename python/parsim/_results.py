@@ -126,6 +126,13 @@ class Plan(Record):
         with open(path, 'w', encoding='utf-8') as file:
             file.write(self.to_json() + '\n')
 
+    def __repr__(self):
+        # Of a large network the document takes pages.
+        parts = (self.get('schedule') or {}).get('micro_batches', 1)
+        return (f'<plan {self.get("strategy")!r} of {self.get("network")} on {self.get("cluster")}: '
+                f'batch {self.get("batch")} in {parts} micro-batch{"es" * (parts != 1)}, '
+                f'{len(self.get("layers") or [])} layers>')
+
     def __reduce__(self):
         return Plan, (dict(self),)
 

@@ -128,6 +128,8 @@ class Forms(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             plan.save(f'{folder}/plan.json')
             self.assertEqual(plan, parsim.read_plan(f'{folder}/plan.json'))
+            self.assertTrue(repr(plan).startswith("<plan 'data' of bert on "), repr(plan))
+            self.assertLess(len(repr(plan)), 200)
             again = parsim.simulate(plan=f'{folder}/plan.json', network=BERT, cluster=CLUSTER)
         self.assertEqual(step, again.step_time_s)
         plan.layers[0].cuts[0].sizes = [8]
