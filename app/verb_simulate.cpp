@@ -29,6 +29,7 @@
 #include "report/runs.hpp"
 #include "report/trace.hpp"
 #include "sim/smpi.hpp"
+#include "strategies/hypergraph/exchange.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::app {
@@ -276,9 +277,10 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   experiment::Request request = experiment::make_request(arguments);
   const strategies::Strategy& strategy = only_strategy(request);
   report::PlanFiles files{arguments.text("-o").value_or(""), arguments.text("--dag").value_or(""),
+                          arguments.text("--hgr").value_or(""),
                           arguments.text("--smpi").value_or(""),
                           arguments.text("--chakra").value_or("")};
-  for (const std::string_view flag : {"-o", "--dag", "--chakra"}) {
+  for (const std::string_view flag : {"-o", "--dag", "--hgr", "--chakra"}) {
     if (arguments.text(flag) == "") {
       throw InputError(flag, "the name is empty", "accepted: the name of a file to write");
     }
@@ -303,10 +305,22 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),
                      "accepted: another name");
   }
+  for (const std::string& other : {files.plan, files.dag}) {
+    if (arguments.has("--hgr") && !other.empty() && same_file(other, files.hgr)) {
+      throw InputError("--hgr", fmt::format("'{}' is also the file of another option", files.hgr),
+                       "accepted: another name");
+    }
+  }
+  if (arguments.has("--hgr") && strategy.name != "hypergraph") {
+    throw InputError("--hgr", fmt::format("with strategy '{}'", strategy.name),
+                     "accepted: with --strategy hypergraph");
+  }
   std::optional<OutputFile> plan_file;
   std::optional<OutputFile> dag_file;
+  std::optional<OutputFile> hgr_file;
   if (arguments.has("-o") && !trainer) plan_file.emplace(files.plan, "-o");
   if (arguments.has("--dag")) dag_file.emplace(files.dag, "--dag");
+  if (arguments.has("--hgr")) hgr_file.emplace(files.hgr, "--hgr");
 
   const experiment::Experiment experiment(request);
   const sim::SimOptions options = experiment.step_options();
@@ -345,6 +359,14 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   if (trainer) add_launch(*files.launch, files.plan, plan_text, folders, written);
   if (plan_file) written.push_back({std::move(*plan_file), plan_text});
   if (dag_file) written.push_back({std::move(*dag_file), std::move(dag_text)});
+  if (hgr_file) {
+    using strategies::hypergraph::HypergraphFormat;
+    const bool patoh = files.hgr.ends_with(".u");
+    written.push_back(
+        {std::move(*hgr_file), strategies::hypergraph::exchanged_text(
+                                   experiment.strategy_input(),
+                                   patoh ? HypergraphFormat::patoh : HypergraphFormat::hmetis)});
+  }
   commit_all(written);
   folders.keep();
   Outcome outcome{report::report_plan(experiment, planned, files)};

@@ -331,14 +331,15 @@ constexpr Option table[] = {
      "files, and the report then goes to standard error; of a sweep the folder of its results, "
      "with --merge a file that ends in .csv, .jsonl or .sqlite",
      "", {}, {.long_name = "--output"}},
-    {"--dag", "FILE", output, "plan",
-     "write the execution DAG to this file; as Graphviz if it ends in .dot"},
+    {"--dag", "FILE", output, "plan", "write the execution DAG to this file; as Graphviz if it ends in .dot"},
     {"--launch", "megatron|flagscale|deepspeed|torchtitan|accelerate", output, "plan",
      "with -o DIR: write the plan and what starts a trainer with it to this folder; flagscale carries "
      "stages of different degrees"},
     {"--smpi", "DIR", output, "plan",
      "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
      "per rank; with --collectives ideal"},
+    {"--hgr", "FILE", output, "plan",
+     "write what 'hypergraph' partitions for hMETIS, KaHyPar and Mt-KaHyPar, or for PaToH if it ends in .u"},
     {"--chakra", "DIR", output, "plan",
      "write the simulated step to this folder as execution traces of MLCommons Chakra, one per rank"},
     {"--depth", "N", output, "show import",
@@ -372,8 +373,7 @@ constexpr Option table[] = {
     {"--format", "table|json|csv|md|dot|simgrid", output, "",
      "form of the result; dot and simgrid with 'show' only (default: table)"},
     {"--json", "", output, "", "the same as --format json"},
-    {"--color", "auto|always|never", output, "",
-     "colour the table (default: auto, only on a terminal)"},
+    {"--color", "auto|always|never", output, "", "colour the table (default: auto, only on a terminal)"},
     {"--quiet", "", output, "", "no progress and no warnings on standard error"},
 
     {"--speeds", "N,N,...", paper, cases, "relative speeds by which 'model' shares filters, a GPU each",
@@ -381,12 +381,12 @@ constexpr Option table[] = {
     {"--rounding", "", paper, cases, "how the shares of 'model' become whole filters",
      "rounding", member<&Request::rounding>, {.strategies = "model best"}},
     {"--search-costs", "", paper, cases,
-     "what 'layer-wise' minimizes: our costs, its paper's, or those with transfers one after "
-     "another",
+     "what 'layer-wise' minimizes: our costs, its paper's, or those with transfers one after another",
      "search_costs", member<&Request::search_costs>, {.strategies = "layer-wise best"}},
+    {"--partition", "FILE", paper, cases, "instead of searching, 'hypergraph' uses this partition of what --hgr wrote",
+     "partition", file_member<&Request::partition>, {.strategies = "hypergraph"}},
     {"--degrees", "", paper, cases,
-     "into how many parts 'layer-wise' may cut a layer: divisors of the number of GPUs, or any "
-     "number",
+     "into how many parts 'layer-wise' may cut a layer: divisors of the number of GPUs, or any number",
      "degrees", member<&Request::degrees>, {.strategies = "layer-wise best"}},
 };
 // clang-format on

@@ -71,6 +71,7 @@ struct Request : strategies::StrategyOptions {
   std::string server;
   std::string costs = sim::cost_sources().front().name;  ///< of kernels
   std::string profile;
+  std::string partition;  ///< file with the partition that is `hypergraph`'s plan; "": it searches
   std::vector<std::string> calibrate_with;  ///< files of measured steps
   sim::SimOptions sim{.collectives = sim::CollectiveCost::nccl, .engine = sim::Engine::automatic};
   std::vector<std::string> collective_times;

@@ -11,6 +11,7 @@
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
 #include "lowering/lower.hpp"
+#include "strategies/hypergraph/exchange.hpp"
 #include "strategies/mixed_stages.hpp"
 #include "strategies/price.hpp"
 
@@ -213,8 +214,12 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
     return {*experiment.layout->plan, experiment.preparation, {}};
   }
   if (laid_out) take_decisions(*experiment.layout, input);
+  const std::string& partition = experiment.request.partition;
+  const bool partitioned = !partition.empty() && strategy.name == "hypergraph";
   Plan plan = strategies::with_memory_options(
-      input, laid_out            ? strategies::plan_layout(input, experiment.layout->layout)
+      input, laid_out      ? strategies::plan_layout(input, experiment.layout->layout)
+             : partitioned ? strategies::hypergraph::plan_of_partition(
+                                 input, read_file(partition, "--partition"), partition)
              : strategy.callback ? strategy.callback(input)
                                  : strategy.plan(input));
   const bool by_file = laid_out && experiment.layout->zero_group;

@@ -148,7 +148,7 @@ struct PlanRow {
   strategies::Degrees degrees{};
   std::vector<StageRow> stages{};
   std::string plan_id{};
-  std::optional<std::string> plan_file{}, dag_file{}, smpi_folder{}, chakra_folder{};
+  std::optional<std::string> plan_file{}, dag_file{}, hgr_file{}, smpi_folder{}, chakra_folder{};
   std::optional<LaunchRow> launch{};
   std::optional<Seconds> search_time{};
   std::vector<std::string> notes{}, warnings{};
@@ -163,6 +163,7 @@ void fields(auto& visit, json::Of<PlanRow> auto& row) {
   visit("plan_id", row.plan_id, "equal for equal plans");
   visit("plan_file", row.plan_file);
   visit("dag_file", row.dag_file);
+  visit("hgr_file", row.hgr_file);
   visit("smpi_folder", row.smpi_folder);
   visit("chakra_folder", row.chakra_folder);
   visit("launch", row.launch, "null without --launch");
@@ -246,6 +247,7 @@ std::string plan_summary_json(const experiment::Experiment& experiment,
               strategies::plan_id(experiment.network, plan),
               name(files.plan),
               name(files.dag),
+              name(files.hgr),
               name(files.smpi),
               name(files.chakra),
               {},

@@ -57,6 +57,8 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
   if (!files.plan.empty()) document.notes.push_back("plan written to " + shown_path(files.plan));
   if (!files.dag.empty())
     document.notes.push_back("execution DAG written to " + shown_path(files.dag));
+  if (!files.hgr.empty())
+    document.notes.push_back("hypergraph written to " + shown_path(files.hgr));
   if (!files.smpi.empty()) {
     document.notes.push_back(fmt::format(
         "step of {} on {} written to {}; in this folder, replay it with: smpirun -platform "

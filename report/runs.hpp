@@ -80,14 +80,14 @@ struct LaunchResult {
 [[nodiscard]] std::string prediction_text(const LaunchResult& launch);
 /// What a plan was written to; "" if not.
 struct PlanFiles {
-  std::string plan, dag;
+  std::string plan, dag, hgr;
   std::string smpi;    ///< a folder
   std::string chakra;  ///< a folder
   std::size_t smpi_ranks = 0, smpi_hosts = 0;
   std::string chakra_text{};  ///< what is in it
   std::optional<LaunchResult> launch{};
   [[nodiscard]] bool any() const {
-    return !plan.empty() || !dag.empty() || !smpi.empty() || !chakra.empty();
+    return !plan.empty() || !dag.empty() || !hgr.empty() || !smpi.empty() || !chakra.empty();
   }
 };
 /// The plan of a strategy, and the files it was written to. Without files the JSON is the plan

@@ -10,7 +10,6 @@
 #include "core/errors.hpp"
 #include "strategies/layer_wise.hpp"
 #include "strategies/layer_wise/tables.hpp"
-#include "strategies/plan_support.hpp"
 #include "validation/paper_case.hpp"
 
 namespace parsim::validation {
@@ -109,7 +108,8 @@ LayerId layer_of(const Claim& claim, const Network& network) {
 
 /// One part a GPU, cut along `dim` alone.
 std::vector<Share> split_shares(const StrategyInput& input, LayerId layer, Dim dim) {
-  const std::vector<DeviceId> devices = strategies::workers(input);
+  const strategies::layer_wise::ClusterModel model(input, strategies::SearchCosts::paper);
+  const std::vector<DeviceId>& devices = model.devices();
   strategies::layer_wise::Configuration configuration;
   const auto& dims = strategies::layer_wise::searched_dims;
   const auto axis =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace parsim::strategies::hypergraph {
 
@@ -161,6 +162,21 @@ Coarsening coarsen(const Hypergraph& graph, const Limits& limits, const Coarseni
     result.cluster[at(v)] = id;
   }
   result.graph = contract(graph, result.cluster, count);
+  return result;
+}
+
+Coarsening merge_alike(const Hypergraph& graph) {
+  Coarsening result;
+  std::map<std::pair<std::int32_t, std::vector<std::pair<std::int32_t, int>>>, Vertex> known;
+  for (Vertex v = 0; v < graph.vertices; ++v) {
+    std::vector<std::pair<std::int32_t, int>> roles;
+    for (const Incidence& role : graph.roles[at(v)])
+      roles.emplace_back(role.set, (role.reader ? 1 : 0) + (role.cost > 0 ? 2 : 0));
+    const auto next = static_cast<Vertex>(known.size());
+    const auto [at_key, is_new] = known.try_emplace({graph.fixed_part(v), std::move(roles)}, next);
+    result.cluster.push_back(at_key->second);
+  }
+  result.graph = contract(graph, result.cluster, static_cast<std::int32_t>(known.size()));
   return result;
 }
 

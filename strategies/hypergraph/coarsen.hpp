@@ -29,4 +29,8 @@ struct CoarseningRules {
                                  const CoarseningRules& rules,
                                  const std::vector<std::int32_t>& labels, Random& random);
 
+/// Vertices that read the same sets and are sources of the same ones become one: the filters of a
+/// layer, or of one of its groups. Vertices that are fixed to different parts stay apart.
+[[nodiscard]] Coarsening merge_alike(const Hypergraph& graph);
+
 }  // namespace parsim::strategies::hypergraph

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 
 #include "core/errors.hpp"
@@ -60,6 +61,7 @@ class Partitioner {
     for (const Parts& start : options_.starts) improve(start);
     if (options_.chains) {
       for (const Parts& chain : chain_starts()) improve(chain);
+      if (auto whole = whole_layers()) improve(*whole);
     }
     if (found_.empty() && options_.restarts == 0) improve(Parts(at(graph_.vertices), 0));
     bool hopeless = false;
@@ -206,6 +208,21 @@ class Partitioner {
     for (std::size_t i = 0; i < std::min(most, chains.size()); ++i)
       best.push_back(std::move(chains[i].second));
     return best;
+  }
+
+  /// A partition in which vertices that are alike stay together: pipelines find one by chains, but
+  /// towers of grouped convolutions next to each other are no range of vertices.
+  [[nodiscard]] std::optional<Parts> whole_layers() const {
+    const Coarsening merged = merge_alike(graph_);
+    constexpr std::int32_t most = 400;
+    if (merged.graph.vertices == graph_.vertices || merged.graph.vertices > most)
+      return std::nullopt;
+    PartitionOptions options = options_;
+    options.starts.clear();
+    const Parts coarse = partition(merged.graph, options).parts;
+    Parts parts;
+    for (const Vertex c : merged.cluster) parts.push_back(coarse[at(c)]);
+    return parts;
   }
 
   /// Coarsens with `labels`, takes the first partition from `initial` at the coarsest level, and

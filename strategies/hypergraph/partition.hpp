@@ -20,8 +20,10 @@ struct PartitionOptions {
   std::int32_t bisections = 2;  ///< starts by recursive bisection, if there are more than 2 parts
   std::int32_t recombinations = 4;  ///< multilevel runs that keep what two good partitions share
   std::int32_t patience = 350;      ///< moves without improvement that end an FM pass
-  bool chains = true;               ///< starts from cheapest_chain over the vertices' order
-  std::vector<Parts> starts;        ///< warm starts; not balanced ones are rebalanced
+  /// Starts from cheapest_chain over the vertices' order, and from a partition of whole layers or
+  /// groups of filters (merge_alike).
+  bool chains = true;
+  std::vector<Parts> starts;  ///< warm starts; not balanced ones are rebalanced
 };
 
 struct Partition {

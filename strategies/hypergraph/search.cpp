@@ -287,8 +287,12 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   return found;
 }
 
+std::int32_t micro_batches_of(const StrategyInput& input, std::size_t devices) {
+  return input.micro_batches.value_or(default_micro_batches(input.batch, devices));
+}
+
 std::vector<std::vector<Recipe>> recipes_of(const StrategyInput& input, std::size_t devices) {
-  const std::int32_t m = input.micro_batches.value_or(default_micro_batches(input.batch, devices));
+  const std::int32_t m = micro_batches_of(input, devices);
   constexpr double loose = 0.1, usual = 0.05, tight = 0.02;
   const Balance runs = Balance::work_by_layers, all = Balance::work;
   const bool unpipelined = !input.micro_batches || m == 1;
@@ -314,8 +318,7 @@ std::vector<std::vector<Recipe>> recipes_of(const StrategyInput& input, std::siz
 }
 
 std::vector<Recipe> memory_recipes_of(const StrategyInput& input, std::size_t devices) {
-  const std::int32_t micro_batches =
-      input.micro_batches.value_or(default_micro_batches(input.batch, devices));
+  const std::int32_t micro_batches = micro_batches_of(input, devices);
   constexpr double loose = 0.1;
   std::vector<Recipe> recipes{{"model F, work and memory balanced, pipelined", false,
                                Balance::work_and_memory, loose, micro_batches}};

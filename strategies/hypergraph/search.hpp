@@ -86,6 +86,9 @@ struct Start {
 [[nodiscard]] Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
                                      const std::vector<Start>& starts);
 
+/// Those that are asked for, or the largest divisor of the batch up to four a device.
+[[nodiscard]] std::int32_t micro_batches_of(const StrategyInput& input, std::size_t devices);
+
 /// Families of recipes, most promising first, and in each a recipe with its variants.
 [[nodiscard]] std::vector<std::vector<Recipe>> recipes_of(const StrategyInput& input,
                                                           std::size_t devices);

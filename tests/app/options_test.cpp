@@ -98,6 +98,7 @@ class Samples {
         {"--expert-imbalance", {"1.5", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
         {"--parts", {"2"}},
         {"--speeds", {"3,1"}},
+        {"--partition", {folder_.write("parts", "0\n1\n")}},
         {"--micro-batches", {"2"}},
         {"--server", {"gpu0", "--sync", "ps"}},
         {"--bucket", {"1MiB"}},
