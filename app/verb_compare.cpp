@@ -15,6 +15,7 @@
 #include "experiment/hardware.hpp"
 #include "experiment/many_messages.hpp"
 #include "experiment/progress.hpp"
+#include "experiment/whole_dag.hpp"
 #include "report/hardware.hpp"
 #include "report/page/report_file.hpp"
 #include "report/result_table.hpp"
@@ -137,6 +138,8 @@ Outcome run_compare(const experiment::Arguments& arguments) {
       row.result = run_there(candidate, progress);
     } else {
       warn(candidate, progress);
+      experiment::check_whole_dag(experiment, candidate.planned.plan,
+                                  request.hardware ? "--hw" : "--report");
       experiment::Run run = experiment::run_plan(experiment, candidate.planned);
       row.result = result_of(candidate, run);
       if (report) {

@@ -20,6 +20,7 @@
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/whole_dag.hpp"
 #include "lowering/lower.hpp"
 #include "report/chakra.hpp"
 #include "report/dot.hpp"
@@ -100,11 +101,18 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   const experiment::Experiment experiment(request);
   const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
   const bool whole = trace || report || request.hardware;
+  if (request.hardware) experiment::check_whole_dag(experiment, planned.plan, "--hw");
+  if (trace) experiment::check_whole_dag(experiment, planned.plan, "--trace");
+  if (report) experiment::check_whole_dag(experiment, planned.plan, "--report");
+  if (!request.beside.empty()) experiment::check_whole_dag(experiment, planned.plan, "--beside");
   experiment::Run run = experiment::run_plan(
       experiment, planned, whole ? experiment::Operations::all : experiment::Operations::folded);
   run.result.trainers = report::trainer_words(experiment.network, experiment.cluster, planned.plan);
   experiment::check_algorithm_used(experiment.request, {&run.result, 1});
   experiment::bound_steps(experiment, {&run.result, 1});
+  if (!request.beside.empty()) {
+    run.result.two_jobs = experiment::run_with_job(experiment, planned.plan, request.beside);
+  }
   std::optional<experiment::HardwareRows> rows;
   if (request.hardware) {
     std::vector<experiment::RunResult> results{run.result};
@@ -331,6 +339,9 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   }
   if (arguments.has("--chakra")) NewFolders().make(files.chakra, "--chakra");
   const experiment::Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
+  for (const std::string_view flag : {"--dag", "--smpi", "--chakra"}) {
+    if (arguments.has(flag)) experiment::check_whole_dag(experiment, planned.plan, flag);
+  }
   const ExecDag dag = dag_file || arguments.has("--smpi")
                           ? lowering::lower(experiment.network, experiment.cluster, planned.plan)
                           : ExecDag{};

@@ -247,20 +247,20 @@ constexpr Option table[] = {
      "slow a device or link down by a factor, for the whole step or a part of it, as in "
      "gpu3=2@2ms-5ms; strategies plan without knowing of it",
      "straggler", member<&Request::stragglers>, {.old_name = "--slow", .repeats = true}},
+    {"--beside", "FILE", variation, "simulate",
+     "also simulate the job of this plan on other devices at the same time, and what each loses", "beside",
+     file_member<&Request::beside>},
     {"--interference", "PAIR=FACTOR", variation, runs,
-     "slowdown of one kind of work while another runs on the same device: tensor/communication, "
-     "memory/communication, communication/tensor or communication/memory (default: the "
-     "profile's, or none)",
+     "slowdown of one kind of work while another runs on the same device: tensor/communication, memory/"
+     "communication, communication/tensor or communication/memory (default: the profile's, or none)",
      "interference", recorded(member<&Request::interference>, interference_known),
      {.repeats = true}},
     {"--mtbf", "TIME", variation, "compare simulate explain",
-     "mean time between failures of one GPU that stop the job, as in 50000h, unless the cluster "
-     "file says it; with --checkpoint-write",
-     "mtbf", member<&Request::failures, &FailureOptions::mtbf>},
+     "mean time between failures of one GPU that stop the job, as in 50000h, unless the cluster file says "
+     "it; with --checkpoint-write", "mtbf", member<&Request::failures, &FailureOptions::mtbf>},
     {"--checkpoint-write", "TIME|RATE", variation, "compare simulate explain",
-     "also show the best interval between checkpoints and the share of the time that trains; a "
-     "checkpoint stops the training that long, or as long as storage of this rate takes, as in "
-     "20GB/s",
+     "also show the best interval between checkpoints and the share of the time that trains; a checkpoint "
+     "stops the training that long, or as long as storage of this rate takes, as in 20GB/s",
      "checkpoint_write", member<&Request::failures, &FailureOptions::write>},
     {"--restart", "TIME", variation, "compare simulate explain",
      "with --checkpoint-write: from a failure to the next step, loading included (default: 10min)",

@@ -50,19 +50,29 @@ auto packed_parts(PackedAs<Choice> auto& value) {
   return std::tie(name, choice);
 }
 
+auto packed_parts(PackedAs<SharingJob> auto& value) {
+  auto& [network, strategy, devices, fits, alone, together, steps] = value;
+  return std::tie(network, strategy, devices, fits, alone, together, steps);
+}
+
+auto packed_parts(PackedAs<TwoJobs> auto& value) {
+  auto& [first, second] = value;
+  return std::tie(first, second);
+}
+
 auto packed_parts(PackedAs<RunResult> auto& value) {
   auto& [strategy, error, step_time, samples_per_second, flops, upkeep, moved, messages, operations,
          simulated_operations, engine, devices, device_rows, bottleneck, search_time,
          simulation_time, cost_shares, cost_summary, cost_accuracy, communication, bounds, parts,
          interval, probability_fastest, lower_bound, checks, notes, micro_batches, degrees, stages,
-         choices, trainers, plan_id, same_plan_as, goodput, jittered, measured, measured_note,
-         measured_bytes] = value;
+         choices, trainers, plan_id, same_plan_as, goodput, two_jobs, jittered, measured,
+         measured_note, measured_bytes] = value;
   return std::tie(strategy, error, step_time, samples_per_second, flops, upkeep, moved, messages,
                   operations, simulated_operations, engine, devices, device_rows, bottleneck,
                   search_time, simulation_time, cost_shares, cost_summary, cost_accuracy,
                   communication, bounds, parts, interval, probability_fastest, lower_bound, checks,
                   notes, micro_batches, degrees, stages, choices, trainers, plan_id, same_plan_as,
-                  goodput, jittered, measured, measured_note, measured_bytes);
+                  goodput, two_jobs, jittered, measured, measured_note, measured_bytes);
 }
 
 }  // namespace parsim::experiment

@@ -66,6 +66,7 @@ struct Request : strategies::StrategyOptions {
   std::map<std::string, std::int32_t> zero_of_alias;  ///< by strategy, unless --zero is given
   std::vector<std::string> notes;                     ///< on what the user wrote
   std::string plan_or_trainer_file, layout_file;      ///< of --plan and --layout
+  std::string beside;                                 ///< plan file of another job
   std::optional<std::int64_t> batch;
   std::string scaling;  ///< "1,2,4"
   std::string server;

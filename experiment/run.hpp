@@ -14,6 +14,7 @@
 #include "experiment/choices.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/step_interval.hpp"
+#include "experiment/two_jobs.hpp"
 #include "experiment/upkeep.hpp"
 #include "experiment/utilization.hpp"
 #include "lowering/memory.hpp"
@@ -81,6 +82,7 @@ struct RunResult {
   std::string plan_id;                ///< equal for equal plans
   std::string same_plan_as;           ///< an earlier row with an equal plan; "" if there is none
   std::optional<Goodput> goodput;     ///< with --checkpoint-write
+  std::optional<TwoJobs> two_jobs;    ///< with --beside
   std::optional<Spread> jittered;     ///< the step with kernel times that vary, with --jitter
   std::optional<Spread> measured;     ///< the step on real hardware, with --hw
   std::string measured_note;          ///< why there is none

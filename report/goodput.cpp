@@ -56,4 +56,31 @@ std::optional<Table> goodput_table(const std::vector<experiment::RunResult>& res
   return table;
 }
 
+std::optional<Table> two_jobs_table(const experiment::RunResult& result) {
+  if (!result.two_jobs) return std::nullopt;
+  const experiment::SharingJob* jobs[] = {&result.two_jobs->first, &result.two_jobs->second};
+  std::vector<std::string> names, strategies, devices, fits;
+  Numbers alone{"alone", "alone_s", {}}, together{"together", "together_s", {}};
+  std::vector<TableCell> losses;
+  for (const experiment::SharingJob* job : jobs) {
+    names.push_back(job->network);
+    strategies.push_back(job->strategy);
+    devices.push_back(std::to_string(job->devices));
+    fits.emplace_back(job->fits ? "yes" : "no");
+    alone.values.push_back(job->alone.count());
+    together.values.push_back(job->together.count());
+    losses.push_back({signed_percent(job->loss()), exact(job->loss())});
+  }
+  Table table;
+  table.title = "a step of each job, alone and while the other trains on the same links";
+  add_words(table, "network", "network", names);
+  add_words(table, "strategy", "strategy", strategies);
+  add_words(table, "devices", "devices", devices);
+  table.columns.back().is_number = true;
+  add_words(table, "fits", "fits", fits);
+  add_numbers(table, "s", {alone, together});
+  add_column(table, {"loss", "loss"}, std::move(losses));
+  return table;
+}
+
 }  // namespace parsim::report

@@ -15,6 +15,7 @@
 #include "report/result_parts.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
+#include "report/two_jobs.hpp"
 
 namespace parsim::report {
 
@@ -112,6 +113,9 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   if (result.jittered) jittered = {*result.jittered};
   visit.optional("jittered", jittered, "with --jitter");
   visit.optional("goodput", goodput_row(result), "with --checkpoint-write");
+  std::optional<TwoJobsRow> two_jobs;
+  if (result.two_jobs) two_jobs = {*result.two_jobs};
+  visit.optional("two_jobs", two_jobs, "with --beside");
   visit("notes", made ? result.notes : std::vector<std::string>{});
   visit("error", made ? std::nullopt : std::optional(result.error), "why there is no plan");
   visit("calibrated_by", row.calibrated_by, "rows of --calibrate-with that apply to the run");

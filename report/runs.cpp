@@ -102,6 +102,7 @@ Document report_simulation(const experiment::Experiment& experiment,
   document.head.insert(document.head.begin(), question_line(experiment));
   if (auto table = jitter_table(experiment, {result})) document.tables.push_back(std::move(*table));
   if (auto table = goodput_table({result})) document.tables.push_back(std::move(*table));
+  if (auto table = two_jobs_table(result)) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed comm. and idle of a strategy are means over the GPUs",
                     result.checks};
   for (const std::string& note : result.notes) document.notes.push_back(note);

@@ -45,6 +45,8 @@ struct Missing {
 [[nodiscard]] std::optional<Table> jitter_table(const experiment::Experiment& experiment,
                                                 const std::vector<experiment::RunResult>& results);
 
+/// What two jobs lose to each other; nothing without --beside.
+[[nodiscard]] std::optional<Table> two_jobs_table(const experiment::RunResult& result);
 /// What failures cost, one row per strategy; nothing without --checkpoint-write.
 [[nodiscard]] std::optional<Table> goodput_table(const std::vector<experiment::RunResult>& results);
 

@@ -126,6 +126,7 @@ class Samples {
         {"--mtbf", {"50000h", "--checkpoint-write", "30s"}},
         {"--checkpoint-write", {"20GB/s", "--mtbf", "50000h"}},
         {"--restart", {"5min", "--mtbf", "50000h", "--checkpoint-write", "30s"}},
+        {"--beside", {layout}},
         {"--interference", {"tensor/communication=2"}},
         {"--hw-backend", {"host", "--hw"}},
         {"--hw-partition", {"64,32", "--hw"}},

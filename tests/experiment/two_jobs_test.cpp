@@ -1,0 +1,78 @@
+// Two jobs on the links of one cluster, against closed forms: flows that share a link get equal
+// shares of it.
+#include "experiment/two_jobs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "sim/sim.hpp"
+#include "tests/support/notation.hpp"
+#include "topologies/cluster_file.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+TwoJobs together(const std::string& first, const std::string& second) {
+  // d0 and d1 share the port of one machine, d2 and d3 that of the other.
+  const Cluster cluster = topologies::load_cluster(
+      "nodes:2x2,device=v100-sxm2,intra=1000GB/s,inter=1GB/s,latency=1ns", "cluster");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
+  return simulate_together(testing::dag_of(first).dag, testing::dag_of(second).dag, cluster, *cost,
+                           options);
+}
+
+bool near(Seconds a, double b) { return std::abs(a.count() - b) < 1e-6; }
+
+TEST_CASE("two jobs: two flows that share a link get half of it each") {
+  const TwoJobs jobs = together("transfer d0->d2 100MB", "transfer d1->d3 100MB");
+  CHECK(near(jobs.first.alone, 0.1));
+  CHECK(near(jobs.second.alone, 0.1));
+  CHECK(near(jobs.first.together, 0.2));
+  CHECK(near(jobs.second.together, 0.2));
+  CHECK(std::abs(jobs.first.loss() - 1) < 1e-6);
+}
+
+TEST_CASE("two jobs: the shorter step is repeated, and every one of them has half of the link") {
+  const TwoJobs jobs = together("transfer d0->d2 100MB", "transfer d1->d3 20MB");
+  CHECK(near(jobs.first.together, 0.2));
+  CHECK(near(jobs.second.alone, 0.02));
+  CHECK(near(jobs.second.together, 0.04));
+  CHECK(jobs.second.steps == 5);
+  const TwoJobs turned = together("transfer d1->d3 20MB", "transfer d0->d2 100MB");
+  CHECK(near(turned.first.together, 0.04));
+  CHECK(near(turned.second.together, 0.2));
+}
+
+TEST_CASE("two jobs: what is computed, and links that only one uses, take as long as alone") {
+  const TwoJobs apart = together("transfer d0->d1 100MB", "transfer d2->d3 50MB");
+  CHECK(std::abs(apart.first.loss()) < 1e-6);
+  CHECK(std::abs(apart.second.loss()) < 1e-6);
+  const TwoJobs in_turn = together("compute d0 50ms; a: transfer d0->d2 50MB",
+                                   "a: compute d1 50ms; b: transfer d1->d3 50MB after a");
+  // Both in one step of 100 ms alone: the first sends at once, the second after its kernel.
+  CHECK(near(in_turn.first.alone, 0.05));
+  CHECK(near(in_turn.second.alone, 0.1));
+  // First: steps of 50 ms while the second computes, then the link is shared for what is left:
+  // 50 MB at half of the rate take 100 ms.
+  CHECK(near(in_turn.second.together, 0.15));
+  CHECK(in_turn.first.steps == 2);
+  CHECK(near(in_turn.first.together, 0.075));
+}
+
+TEST_CASE("two jobs: collectives of one keep their groups and sizes") {
+  // Rings of two devices: an all-reduce sends half of it twice each way, the others once. Two at a
+  // time have half of the port each.
+  const TwoJobs jobs = together("all-reduce d0,d2 40MB",
+                                "a: all-gather d1,d3 40MB; reduce-scatter d1,d3 40MB after a");
+  CHECK(near(jobs.first.alone, 0.04));
+  CHECK(near(jobs.second.alone, 0.04));
+  CHECK(near(jobs.first.together, 0.08));
+  CHECK(near(jobs.second.together, 0.08));
+}
+
+}  // namespace
+}  // namespace parsim::experiment
