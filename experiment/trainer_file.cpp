@@ -114,6 +114,7 @@ bool overlap_of(const TrainerWords& words, bool sequence_parallel) {
 
 void read_precision(const TrainerWords& words, LayoutFile& file) {
   const bool bf16 = words.is_on("bf16"), fp16 = words.is_on("fp16");
+  if (bf16 && fp16) words.refuse("fp16", "one of bf16 and fp16");
   file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
   const bool in_fp32 = bf16 ? !words.is_on("grad-reduce-in-bf16")
                             : !fp16 || words.is_on("accumulate-allreduce-grads-in-fp32");

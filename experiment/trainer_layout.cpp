@@ -46,10 +46,14 @@ std::int64_t replicas_of(const TrainerWords& words, std::string_view name, std::
       "leaves GPUs out");
 }
 
-strategies::Layout uniform_layout(const TrainerWords& /*words*/, const Network& network,
+strategies::Layout uniform_layout(const TrainerWords& words, const Network& network,
                                   const std::vector<std::int64_t>& blocks,
                                   const TrainerGroups& groups, std::int64_t chunks,
                                   const std::vector<DeviceId>& devices) {
+  if (constexpr std::string_view name = "num-virtual-stages-per-pipeline-rank";
+      chunks > 1 && groups.pipeline == 1 && words.has(name)) {
+    words.refuse(name, "1 without a pipeline of two stages or more");
+  }
   return strategies::even_layout(
       first_layers(network, blocks), static_cast<std::size_t>(groups.tensor * groups.context),
       static_cast<std::size_t>(groups.data), devices, static_cast<std::int32_t>(chunks));

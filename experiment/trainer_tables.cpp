@@ -263,6 +263,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   const bool open = words.text("bf16.enabled") == "auto" || words.text("fp16.enabled") == "auto";
   const bool bf16 = words.text("bf16.enabled") != "auto" && words.is_on("bf16.enabled"),
              fp16 = words.text("fp16.enabled") != "auto" && words.is_on("fp16.enabled");
+  if (bf16 && fp16) words.refuse("fp16.enabled", "one of bf16 and fp16");
   if (bf16 || fp16 || !open) {  // else --precision says it
     file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
   }
@@ -272,6 +273,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   }
   // What the script decides otherwise, options decide here.
   if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");
+  words.check_spelling();
   return file;
 }
 
@@ -354,6 +356,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
   file.reduce_precision = precision_named(words, "training.mixed_precision_reduce", "float32");
   file.optimizer = optimizer_named(words, "optimizer.name");
+  words.check_spelling();
   return file;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <utility>
 
@@ -160,8 +161,11 @@ bool TrainerWords::is_on(std::string_view name) const {
   const TrainerWord* word = find_sure(name);
   if (word == nullptr) return false;
   if (word->values.empty()) return true;
-  constexpr std::string_view off[] = {"false", "False", "0", "no", "null", "None"};
-  return std::find(std::begin(off), std::end(off), word->values.front()) == std::end(off);
+  std::string value = word->values.front();
+  std::transform(value.begin(), value.end(), value.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::string_view off[] = {"false", "0", "no", "n", "off", "null", "none", "~"};
+  return std::find(std::begin(off), std::end(off), value) == std::end(off);
 }
 
 std::optional<std::string> TrainerWords::text(std::string_view name) const {
@@ -234,6 +238,9 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
   std::string table;  // the pair before, if it has no value
   std::size_t table_indent = 0;
   std::int64_t number = 0;
+  if (text.find('\0') != std::string_view::npos) {
+    throw InputError(file, "a zero byte", "accepted: text in UTF-8");
+  }
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   while (!text.empty()) {

@@ -204,6 +204,29 @@ TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
   check("--pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 2", {0, block[6]}, 1);
 }
 
+TEST_CASE("trainer file: slips and contradictions are refused, and YAML's words for no are no") {
+  const std::string start = "x --tensor-model-parallel-size 2 --micro-batch-size 1 ";
+  CHECK(refusal(start + "--bf16 --fp16") ==
+        "run.sh:1:fp16: a setting that parsim does not know; "
+        "accepted: one of bf16 and fp16");
+  CHECK(refusal(start + "--num-virtual-stages-per-pipeline-rank 2") ==
+        "run.sh:1:num-virtual-stages-per-pipeline-rank: '2'; accepted: 1 without a pipeline of two "
+        "stages or more");
+  CHECK(refusal(start + std::string(1, '\0')) == "run.sh: a zero byte; accepted: text in UTF-8");
+  for (const std::string no : {"off", "Off", "NO", "FALSE", "~", "Null"}) {
+    CAPTURE(no);
+    CHECK(read("--tensor-model-parallel-size: 2\n--sequence-parallel: " + no + "\n")
+              .sequence_parallel == false);
+  }
+  const std::string json = "{\"train_batch_size\": 16, ";
+  CHECK(refusal(json + "\"zero_optimisation\": {\"stage\": 2}}", "ds.json") ==
+        "ds.json:1:zero_optimisation.stage: unknown; accepted: 'zero_optimization.stage'");
+  CHECK(refusal(json + "\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}",
+                "ds.json") == "ds.json:1:fp16.enabled: 'true'; accepted: one of bf16 and fp16");
+  CHECK(refusal("[training]\nlocal_bach_size = 4\n[parallelism]\n", "t.toml") ==
+        "t.toml:2:training.local_bach_size: unknown; accepted: 'training.local_batch_size'");
+}
+
 TEST_CASE("trainer file: what a layout cannot say is refused by key") {
   const std::string start = "x --tensor-model-parallel-size 2 ";
   CHECK(
