@@ -4,15 +4,39 @@
     tests/claims/check.py PARSIM
 """
 import collections
+import csv
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 sys.dont_write_bytecode = True  # the tree stays as it is
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+TREE = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TREE / 'tests'), str(TREE / 'validation' / 'regimes')]
+import regimes
 from checking import check, failed
+
+
+def check_regimes(parsim):
+    """The strongest case of each paper in docs/papers.md is what it was when its map was made."""
+    with open(regimes.FOLDER / 'sweep.toml', 'rb') as file:
+        options = tomllib.load(file)['options']
+    strategies = [word for name in options['strategy'] for word in ('--strategy', name)]
+    with open(regimes.FOLDER / 'strongest.csv', encoding='utf-8', newline='') as file:
+        cases = list(csv.DictReader(file))
+    check(cases, 'no paper wins anywhere')
+    for case in cases:
+        run = subprocess.run(
+            [parsim, 'compare', '--network', case['network'], '--batch', case['batch'], '--cluster',
+             case['cluster'], '--engine', options['engine'], '--json', '--quiet', *strategies],
+            capture_output=True, check=False)
+        check(run.returncode == 0, f'{case}: {run.stderr.decode()}')
+        found = regimes.win(case['strategy'], [row for row in json.loads(run.stdout)['results']
+                                               if row.get('fits')])
+        check(found and abs(found[0] / float(case['gain']) - 1) < 0.001 and found[1] == case['over'],
+              f'strongest case of {case["strategy"]}: {found} instead of {case}')
 
 
 def main():
@@ -62,6 +86,7 @@ def main():
     for case, rates in cells.items():
         check(rates['layer-wise'] >= rates['owt'] >= rates['data'], f'figure 7: {case}: {rates}')
 
+    check_regimes(sys.argv[1])
     print('claims:', len(found['rows']), 'failures:', len(failed))
     return bool(failed)
 
