@@ -3,7 +3,9 @@
 // papers mentions any in pretraining.
 #include <fmt/format.h>
 
+#include "core/call.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "networks/networks.hpp"
 #include "networks/transformer_blocks.hpp"
 #include "networks/zoo.hpp"
@@ -28,8 +30,36 @@ void check_positions(const LanguageModel& model, std::int64_t seq_length) {
                        : fmt::format("accepted: a whole number from 1 to {}", most_seq_length));
 }
 
+constexpr Option sizes[] = {{"layers", "", "transformer blocks"},
+                            {"dense", "", "the first of them, which have no experts"}};
+
+/// "deepseek-v3:layers=4,dense=1": as many blocks, as runs that need a few GPUs have.
+void take_sizes(const std::string& call, const std::string& where, LanguageModel& model) {
+  const std::size_t colon = call.find(':');
+  if (colon == std::string::npos) return;
+  const std::vector<std::string> parts = split_at(std::string_view(call).substr(colon + 1), ',');
+  const CallOptions given(call, model.name + ":", sizes, parts, where);
+  Blocks& blocks = model.decoder.blocks;
+  blocks.blocks = given.integer_or("layers", blocks.blocks, 1, most_blocks);
+  if (given.has("dense") && blocks.experts.count == 0) {
+    throw InputError(given.where("dense"), fmt::format("{} has no experts", model.name),
+                     "accepted: layers=N");
+  }
+  if (given.has("dense")) blocks.dense_blocks = given.integer("dense", 0, blocks.blocks);
+  if (blocks.dense_blocks > blocks.blocks) {
+    throw InputError(
+        given.where("layers"),
+        fmt::format("{} blocks, but the first {} of {} have no experts", blocks.blocks,
+                    blocks.dense_blocks, model.name),
+        fmt::format("accepted: at least {}, or dense=N with layers", blocks.dense_blocks));
+  }
+  model.name = call;
+}
+
 /// seq_length   0: as in pretraining
-Network built(LanguageModel model, std::int64_t seq_length, const NetworkDefaults& defaults) {
+Network built(LanguageModel model, const std::string& call, const std::string& where,
+              std::int64_t seq_length, const NetworkDefaults& defaults) {
+  take_sizes(call, where, model);
   if (seq_length != 0) {
     check_positions(model, seq_length);
     model.decoder.seq_length = seq_length;
@@ -37,7 +67,7 @@ Network built(LanguageModel model, std::int64_t seq_length, const NetworkDefault
   model.decoder.blocks.attention.fused = defaults.fused_attention;
   Network network{model.name, {}, {}, {}};
   if (model.decoder.blocks.experts.count > 0) warn_of_balance(network);
-  model.add(network, model.decoder, "--network");
+  model.add(network, model.decoder, where);
   return network;
 }
 
@@ -175,9 +205,10 @@ std::vector<NetworkEntry> language_models() {
                        fmt::format("{}; samples of {} tokens unless --dim seq_length=N says "
                                    "otherwise",
                                    model.summary, model.decoder.seq_length),
-                       [model] { return built(model, 0, {}); },
-                       [model](std::int64_t seq_length, const NetworkDefaults& defaults) {
-                         return built(model, seq_length, defaults);
+                       [model] { return built(model, model.name, "--network", 0, {}); },
+                       [model](const std::string& call, const std::string& where,
+                               std::int64_t seq_length, const NetworkDefaults& defaults) {
+                         return built(model, call, where, seq_length, defaults);
                        }});
   }
   return entries;

@@ -141,8 +141,15 @@ namespace {
       "accepted: with ONNX files, config.json and built-in language models");
 }
 
+[[noreturn]] void refuse_size(const std::string& call, const std::string& name,
+                              std::string_view where) {
+  throw InputError(where, fmt::format("'{}': {} takes no options", call, name),
+                   fmt::format("accepted: {}; built-in language models take layers=N", name));
+}
+
 /// A language model with samples as long as --dim seq_length says.
-Network build_sized(const NetworkEntry& model, const std::map<std::string, std::int64_t>& dims,
+Network build_sized(const NetworkEntry& model, const std::string& call, std::string_view where,
+                    const std::map<std::string, std::int64_t>& dims,
                     const NetworkDefaults& defaults) {
   std::int64_t seq_length = 0;
   for (const auto& [name, value] : dims) {
@@ -154,7 +161,7 @@ Network build_sized(const NetworkEntry& model, const std::map<std::string, std::
     }
     seq_length = value;
   }
-  return model.sized(seq_length, defaults);
+  return model.sized(call, std::string(where), seq_length, defaults);
 }
 
 /// By name or by first character: no ONNX file begins with a brace.
@@ -192,13 +199,14 @@ auto find_named(const Table& table, std::string_view name) {
 Network load_network(const std::string& name_or_path,
                      const std::map<std::string, std::int64_t>& dims, std::string_view where,
                      const NetworkDefaults& defaults) {
-  if (const auto built_in = find_named(all(), name_or_path); built_in != all().end()) {
-    if (built_in->sized) return build_sized(*built_in, dims, defaults);
+  // Calls before paths. Without options a formula's name may still be that of a model's folder.
+  const std::string word = name_or_path.substr(0, name_or_path.find(':'));
+  if (const auto built_in = find_named(all(), word); built_in != all().end()) {
+    if (built_in->sized) return build_sized(*built_in, name_or_path, where, dims, defaults);
+    if (word != name_or_path) refuse_size(name_or_path, word, where);
     if (!dims.empty()) refuse_dims(dims, "built-in network", built_in->name);
     return built_in->build();
   }
-  // Calls before paths. Without options a formula's name may still be that of a model's folder.
-  const std::string word = name_or_path.substr(0, name_or_path.find(':'));
   const auto formula = find_named(network_formulas(), word);
   const bool by_formula = formula != network_formulas().end();
   const std::filesystem::path inside = std::filesystem::path(name_or_path) / "config.json";

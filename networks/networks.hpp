@@ -21,8 +21,11 @@ struct NetworkDefaults {
 struct NetworkEntry {
   std::string name, summary;
   std::function<Network()> build;
-  /// Of a language model: with samples of so many tokens. Empty for all other networks.
-  std::function<Network(std::int64_t seq_length, const NetworkDefaults& defaults)> sized{};
+  /// Of a language model: with samples of so many tokens (0: as in pretraining), and as many blocks
+  /// as the call says ("llama-3-70b:layers=12"). Empty for all other networks.
+  std::function<Network(const std::string& call, const std::string& where, std::int64_t seq_length,
+                        const NetworkDefaults& defaults)>
+      sized{};
 };
 
 [[nodiscard]] const std::vector<NetworkEntry>& all();
@@ -36,9 +39,9 @@ struct NetworkFormula {
 
 [[nodiscard]] const std::vector<NetworkFormula>& network_formulas();
 
-/// A built-in network by name, a call of a formula (which becomes the network's name), or the file
-/// at a path (anything with a '/' or ending in ".onnx" or ".json"): ONNX, or Hugging Face's
-/// config.json or its folder.
+/// A built-in network by name, a call of a formula or of a language model (which becomes the
+/// network's name), or the file at a path (anything with a '/' or ending in ".onnx" or ".json"):
+/// ONNX, or Hugging Face's config.json or its folder.
 ///
 /// dims   values for symbolic dimensions of an ONNX file ("batch" -> 32), or "seq_length" of a
 ///        config.json or a built-in language model

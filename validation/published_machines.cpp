@@ -249,7 +249,7 @@ std::string network_of(const Claim& claim) {
 }
 
 std::map<std::string, std::int64_t> dims_of(const Claim& claim) {
-  const std::string name = network_of(claim);
+  const std::string call = network_of(claim), name = call.substr(0, call.find(':'));
   const auto& known = networks::all();
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&](const auto& entry) { return entry.name == name; });
@@ -262,9 +262,12 @@ Network load_network_of(const Claim& claim) {
   const auto blocks = static_cast<std::int64_t>(strategies::first_layers_of_blocks(network).size());
   const std::int64_t layers = count_column(claim, "layers", blocks);
   if (blocks == 0 || layers == blocks) return network;
-  throw InputError(location_of(claim, "layers"),
-                   fmt::format("{} blocks, but {} has {}", layers, network.name, blocks),
-                   "accepted: the blocks of the network, which column `network` may name, too");
+  throw InputError(
+      location_of(claim, "layers"),
+      fmt::format("{} blocks, but {} has {}", layers, network.name, blocks),
+      fmt::format("accepted: the blocks of the network, which column `network` may name, "
+                  "too, of a built-in language model with layers={}",
+                  layers));
 }
 
 std::string device_of(const Claim& claim) {

@@ -31,6 +31,46 @@ std::string text_of(const std::string& name) {
   return all.str();
 }
 
+TEST_CASE("language models: as many blocks as a call says") {
+  const auto parameters = [](const std::string& call) {
+    return parameter_count(load_network(call, {}, "--network"));
+  };
+  const std::int64_t embeddings = 2 * 128256 * 8192 + 8192;
+  CHECK(80 * (parameters("llama-3-70b:layers=12") - embeddings) ==
+        12 * (parameters("llama-3-70b") - embeddings));
+  CHECK(load_network("llama-3-70b:layers=12", {}, "--network").name == "llama-3-70b:layers=12");
+  // A block of 256 experts and one shared, 2048 wide, and their router, in place of 18432.
+  const std::int64_t sparse = 257LL * 3 * 2048 * 7168 + 256 * 7168, dense = 3LL * 18432 * 7168;
+  CHECK(parameters("deepseek-v3:layers=4,dense=1") - parameters("deepseek-v3:layers=4") ==
+        2 * (sparse - dense));
+  CHECK(parameters("deepseek-v3:layers=61,dense=3") == parameters("deepseek-v3"));
+  const Network shorter =
+      load_network("mixtral-8x7b:layers=2", {{"seq_length", 64}}, "--network", {});
+  CHECK(shorter.layers.size() < load_network("mixtral-8x7b", {}, "--network").layers.size());
+  CHECK(shorter.layers.front().out.extent(Dim::token) == 64);
+}
+
+TEST_CASE("language models: a wrong size is refused with what is accepted") {
+  const std::vector<std::pair<std::string, std::string>> refusals{
+      {"llama-3-8b:", "is not of the form key=value"},
+      {"llama-3-8b:layer=2", "did you mean 'layers'?"},
+      {"llama-3-8b:layers=0", "--network:layers: '0'; accepted: a whole number from 1 to 4096"},
+      {"llama-3-8b:layers=4,dense=1",
+       "--network:dense: llama-3-8b has no experts; accepted: layers=N"},
+      {"deepseek-v3:layers=2",
+       "--network:layers: 2 blocks, but the first 3 of deepseek-v3 have no experts; accepted: at "
+       "least 3, or dense=N with layers"},
+      {"deepseek-v3:layers=4,dense=5", "accepted: a whole number from 0 to 4"},
+      {"resnet50:layers=3",
+       "'resnet50:layers=3': resnet50 takes no options; accepted: resnet50; built-in language "
+       "models take layers=N"}};
+  for (const auto& [call, message] : refusals) {
+    CAPTURE(call);
+    CHECK_THROWS_WITH_AS(load_network(call, {}, "--network"), doctest::Contains(message.c_str()),
+                         InputError);
+  }
+}
+
 TEST_CASE("hugging face: parameters equal the published counts") {
   // num_parameters() of the classes in transformers: BertModel, RobertaModel, DistilBertModel,
   // …ForCausalLM and ViTForImageClassification.
