@@ -30,6 +30,7 @@
 #include "report/runs.hpp"
 #include "report/trace.hpp"
 #include "sim/smpi.hpp"
+#include "strategies/degrees.hpp"
 #include "strategies/hypergraph/exchange.hpp"
 #include "strategies/price.hpp"
 
@@ -235,6 +236,19 @@ report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Expe
   }
 }
 
+/// The plan as the trainer runs it: with its buckets of gradients and its way to send between
+/// stages.
+Plan carried_by(report::Trainer trainer, const experiment::Experiment& experiment,
+                const Plan& plan) {
+  Plan carried = strategies::with_usual_buckets(experiment.strategy_input(), plan);
+  const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
+  if (!degrees.schedule) return carried;  // one stage
+  carried.schedule.blocking_sends =
+      experiment::sends_of_trainer(to_text(trainer), *degrees.schedule, degrees.vp.value_or(1)) ==
+      strategies::PipelineSends::blocking;
+  return carried;
+}
+
 report::LaunchResult launched(report::Trainer trainer, const std::string& folder,
                               const experiment::Experiment& experiment, const Plan& plan) {
   const auto run = [&](const Plan& any) {
@@ -244,8 +258,7 @@ report::LaunchResult launched(report::Trainer trainer, const std::string& folder
   report::LaunchResult result{
       trainer, folder, launch_or_nearest(trainer, experiment, plan, own.step_time), own.step_time};
   if (!own.fits()) result.lacks = experiment::memory_verdict(own);
-  if (const Plan carried = strategies::with_usual_buckets(experiment.strategy_input(), plan);
-      carried.buckets != plan.buckets) {
+  if (const Plan carried = carried_by(trainer, experiment, plan); carried != plan) {
     result.step = run(carried).step_time;
     if (result.step != own.step_time) result.planned = own.step_time;
   }
@@ -308,6 +321,10 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                                       const Plan& plan) {
       return report::can_launch(to, network, cluster, plan);
     };
+    if (!request.given.contains("--pipeline-sends")) {
+      request.pipeline_sends = experiment::sends_of_trainer(to_text(*trainer), *request.schedule,
+                                                            request.virtual_pipeline);
+    }
   }
   if (arguments.has("-o") && arguments.has("--dag") && same_file(files.plan, files.dag)) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),

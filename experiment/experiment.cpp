@@ -340,6 +340,8 @@ void Experiment::read_layout_file() {
   decide("--precision", layout->precision, request.precision);
   decide("--reduce-precision", layout->reduce_precision, request.reduce_precision);
   decide("--optimizer", layout->optimizer, request.optimizer);
+  // Other rows are compared as the same trainer would run them.
+  if (of_trainer) decide("--pipeline-sends", layout->sends, request.pipeline_sends);
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (of_trainer) assume_what_scripts_decide();
   const std::string& file = request.layout_file;

@@ -306,6 +306,9 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
+  if (pipeline > 1 && words.is_on("no-overlap-p2p-communication")) {
+    file.sends = strategies::PipelineSends::blocking;
+  }
   for (const std::string& variable : words.texts("$")) {
     file.notes.push_back(fmt::format("{}: {} is not assigned there, its arguments are not read",
                                      words.file(), variable));
@@ -414,10 +417,23 @@ namespace {
 
 LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
   file.trainer = trainer;
+  const std::int64_t chunks = file.layout.chunks;
+  if (!file.sends && std::ssize(file.layout.stages) > chunks) {
+    file.sends = sends_of_trainer(
+        trainer, file.schedule.value_or(strategies::PipelineSchedule::one_f_one_b), chunks);
+  }
   return file;
 }
 
 }  // namespace
+
+strategies::PipelineSends sends_of_trainer(std::string_view trainer,
+                                           strategies::PipelineSchedule schedule,
+                                           std::int64_t chunks) {
+  const bool one_each = chunks == 1 && schedule == strategies::PipelineSchedule::one_f_one_b;
+  const bool waits = trainer == "deepspeed" || (one_each && trainer != "accelerate");
+  return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
+}
 
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
                              const Cluster& cluster, std::optional<std::int64_t> asked_batch) {

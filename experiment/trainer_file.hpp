@@ -38,4 +38,14 @@ inline constexpr std::string_view trainer_files[] = {
                                            const Network& network, const Cluster& cluster,
                                            std::optional<std::int64_t> asked_batch = {});
 
+/// How stages of a trainer ("megatron", …) send, `chunks` of them on each device. Blocking:
+/// DeepSpeed (send of deepspeed/runtime/pipe/p2p.py refuses async_op); Megatron-LM, and FlagScale
+/// after it, without model chunks (_communicate of
+/// megatron/core/pipeline_parallel/p2p_communication.py waits for its requests; of chunks
+/// --overlap-p2p-communication, the default, does not); PyTorch's 1F1B (Schedule1F1B of
+/// torch/distributed/pipelining/schedules.py waits for a send with the receive that follows).
+[[nodiscard]] strategies::PipelineSends sends_of_trainer(std::string_view trainer,
+                                                         strategies::PipelineSchedule schedule,
+                                                         std::int64_t chunks);
+
 }  // namespace parsim::experiment

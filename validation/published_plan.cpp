@@ -6,12 +6,14 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
+#include "experiment/trainer_file.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/layout.hpp"
@@ -96,20 +98,19 @@ std::int32_t small_column(const Claim& claim, std::string_view name) {
   throw InputError(location_of(claim, name), fmt::format("{}", number), "accepted: less");
 }
 
-/// Column `pipeline_sends`; without it blocking under DeepSpeed's pipeline engine and Megatron-LM's
-/// 1F1B, which wait for a message's end before they compute on: send of
-/// deepspeed/runtime/pipe/p2p.py, which refuses async_op; _communicate of
-/// megatron/core/pipeline_parallel/p2p_communication.py with wait_on_reqs and batch_p2p_sync,
-/// except for model chunks, whose sends --overlap-p2p-communication, a default there, lets overlap.
+/// Column `pipeline_sends`; without it as DeepSpeed's pipeline engine and Megatron-LM send.
 strategies::PipelineSends sends_of(const Claim& claim, std::int32_t chunks) {
   const std::string text = column(claim, "pipeline_sends");
   if (!text.empty()) {
     return experiment::parse_spelling<strategies::PipelineSends>(
         text, location_of(claim, "pipeline_sends"));
   }
-  const bool waits = column_contains(claim, "framework", "DeepSpeed") ||
-                     (column_contains(claim, "framework", "Megatron") && chunks == 1);
-  return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
+  for (const auto& [word, trainer] :
+       {std::pair{"DeepSpeed", "deepspeed"}, {"Megatron", "megatron"}}) {
+    if (!column_contains(claim, "framework", word)) continue;
+    return experiment::sends_of_trainer(trainer, strategies::PipelineSchedule::one_f_one_b, chunks);
+  }
+  return strategies::PipelineSends::overlapped;
 }
 
 /// Column `zero_group`, as --zero-group; else `zero_range`, a number of replicas or "all"; without

@@ -67,6 +67,41 @@ testing::Finished of_small_gpt(std::vector<std::string> words, const std::string
   return testing::run_program(PARSIM_PROGRAM, words, folder);
 }
 
+TEST_CASE("round trip: of Megatron-LM's pipelines sends that it waits for are predicted") {
+  const testing::TemporaryFolder folder;
+  const auto json = [&](const std::vector<std::string>& words) {
+    const testing::Finished run = of_small_gpt(words, folder.folder());
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    return nlohmann::json::parse(run.out);
+  };
+  const std::vector<std::string> plan{
+      "plan", "--strategy", "tensor", "--tp",     "1",        "--pp", "4",   "--micro-batches",
+      "8",    "--batch",    "16",     "--launch", "megatron", "-o",   "out", "--json"};
+  const double carried = json(plan)["launch"]["carried_step_time_s"];
+  CHECK(json({"simulate", "--plan", "out", "--json"})["step_time_s"] ==
+        testing::approx(carried).epsilon(1e-9));
+  // Other rows are compared as the same trainer sends.
+  const std::vector<std::string> pipeline{"--strategy", "tensor", "--tp",  "1",
+                                          "--pp",       "4",      "--json"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), pipeline.begin(), pipeline.end());
+    return json(words);
+  };
+  const nlohmann::json rows = with({"compare", "--plan", "out"})["results"];
+  const double waits =
+      with({"simulate", "--batch", "16", "--pipeline-sends", "blocking"})["step_time_s"];
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0]["strategy"] == "tensor");
+  CHECK(rows[0]["step_time_s"] == testing::approx(waits).epsilon(1e-9));
+  // A plan whose sends overlap is faster, but not under Megatron-LM.
+  std::vector<std::string> overlapped = plan;
+  overlapped.insert(overlapped.end(), {"--pipeline-sends", "overlapped"});
+  CHECK(json(overlapped)["launch"]["carried_step_time_s"] ==
+        testing::approx(carried).epsilon(1e-9));
+  CHECK(json({"simulate", "--plan", "out/plan.json", "--json"})["step_time_s"] < 0.95 * carried);
+}
+
 TEST_CASE("round trip: the step that launch files are predicted to take is that of reading them") {
   // Buckets of 100 KiB, which no file carries: the prediction is that of the usual ones.
   const testing::TemporaryFolder folder;
@@ -88,7 +123,8 @@ TEST_CASE("round trip: the step that launch files are predicted to take is that 
   CHECK(step({"simulate", "--plan", "out/plan.json", "--json"}) > 1.01 * carried);
   const std::string readme = testing::read_text(folder.path("out/README.md"));
   CHECK(readme.find("\nPredicted by parsim, not measured: ") != std::string::npos);
-  CHECK(readme.find(" with the gradient buckets of the plan) a step.\n") != std::string::npos);
+  CHECK(readme.find(" with the gradient buckets and sends of the plan) a step.\n") !=
+        std::string::npos);
   CHECK(readme.find("\n- recomputation (full): switch it on in the model") != std::string::npos);
   // What the file leaves open is not assumed silently.
   const testing::Finished bare = of_small_gpt({"simulate", "--plan", "out"}, folder.folder());

@@ -227,6 +227,30 @@ TEST_CASE("trainer file: slips and contradictions are refused, and YAML's words 
         "t.toml:2:training.local_bach_size: unknown; accepted: 'training.local_batch_size'");
 }
 
+TEST_CASE("trainer file: stages send as the trainer does") {
+  using strategies::PipelineSends;
+  const auto megatron = [](const std::string& more) {
+    return read("x --tensor-model-parallel-size 1 " + more).sends;
+  };
+  const std::string two = "--pipeline-model-parallel-size 2 ";
+  const std::string chunks = two + "--num-virtual-stages-per-pipeline-rank 2 ";
+  CHECK(megatron("") == std::nullopt);  // one stage: nothing to send
+  CHECK(megatron(two) == PipelineSends::blocking);
+  CHECK(megatron(chunks) == PipelineSends::overlapped);
+  CHECK(megatron(chunks + "--no-overlap-p2p-communication") == PipelineSends::blocking);
+  const auto torchtitan = [](const std::string& schedule) {
+    return read(
+               "[training]\nlocal_batch_size = 4\n[parallelism]\npipeline_parallel_degree = 2\n"
+               "pipeline_parallel_schedule = \"" +
+                   schedule + "\"\n",
+               "t.toml")
+        .sends;
+  };
+  CHECK(torchtitan("1F1B") == PipelineSends::blocking);
+  CHECK(torchtitan("GPipe") == PipelineSends::overlapped);
+  CHECK(torchtitan("Interleaved1F1B") == PipelineSends::overlapped);
+}
+
 TEST_CASE("trainer file: what a layout cannot say is refused by key") {
   const std::string start = "x --tensor-model-parallel-size 2 ";
   CHECK(
