@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::int64_t most_micro_batches_of_a_file = 65'536;
 constexpr std::int64_t most_samples = 1'000'000'000;
+constexpr std::int64_t most_shares_of_group = 1'000'000;
 constexpr std::int64_t most_devices = 1'000'000'000;
 
 using topologies::key;
@@ -42,7 +43,10 @@ const Keys& stage_keys() {
        key<std::string>("layers", "the first and the last, as conv1-pool2"),
        key<Groups>("groups", "devices of each replica; none of a further model chunk"),
        key<std::vector<std::int64_t>>(
-           "samples", json::Rule({0, most_samples}, "of a micro-batch for each group"))},
+           "samples", json::Rule({0, most_samples}, "of a micro-batch for each group")),
+       key<std::vector<std::vector<std::int64_t>>>(
+           "parts",
+           json::Rule({1, most_shares_of_group}, "of each layer for each device of a group"))},
       {{{"blocks"}, {"layers"}}}};
   return keys;
 }
@@ -118,6 +122,7 @@ class LayoutReader {
       next = end_of(fields, next, last);
       if (s < pipeline) {
         read_groups(fields, stage);
+        read_parts(fields, stage);
       } else {
         take_groups(fields, result.layout, s - pipeline);
       }
@@ -287,6 +292,45 @@ class LayoutReader {
                        fmt::format("accepted: none, the devices are those of stage {}", from));
     }
     layout.stages.back().groups = layout.stages[from].groups;
+    layout.stages.back().parts = layout.stages[from].parts;
+    if (fields.find("parts") != nullptr) {
+      throw InputError(fields.where("parts"), "parts of a further model chunk",
+                       fmt::format("accepted: none, they are those of stage {}", from));
+    }
+  }
+
+  /// "5, 3": a device's share of each layer in relation to those of its group.
+  void read_parts(const topologies::Fields& fields, strategies::LayoutStage& stage) const {
+    if (fields.find("parts") == nullptr) return;
+    const std::string where = fields.where("parts");
+    for (const topologies::Value& item : fields.list("parts")) {
+      if (item.kind != topologies::Value::Kind::list) {
+        throw InputError(where, item.described() + " instead of a list",
+                         "accepted: a list for each group: [[5, 3], [1, 1]]");
+      }
+      std::vector<std::int64_t>& parts = stage.parts.emplace_back();
+      for (const topologies::Value& one : item.items) {
+        const bool good = one.kind == topologies::Value::Kind::integer && one.integer >= 1 &&
+                          one.integer <= most_shares_of_group;
+        if (!good) {
+          throw InputError(where, one.described(),
+                           fmt::format("accepted: whole numbers of 1 to {}", most_shares_of_group));
+        }
+        parts.push_back(one.integer);
+      }
+      const std::size_t g = stage.parts.size() - 1;
+      if (g < stage.groups.size() && parts.size() != stage.groups[g].size()) {
+        throw InputError(where,
+                         fmt::format("{} parts for {}", parts.size(),
+                                     counted(std::ssize(stage.groups[g]), "device")),
+                         "accepted: one for each device of the group");
+      }
+    }
+    if (stage.parts.size() != stage.groups.size()) {
+      throw InputError(
+          where, fmt::format("parts of {} groups for {}", stage.parts.size(), stage.groups.size()),
+          "accepted: a list for each group: [[5, 3], [1, 1]]");
+    }
   }
 
   [[nodiscard]] std::optional<ZeroGroup> zero_group() const {

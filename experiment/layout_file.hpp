@@ -56,6 +56,7 @@ struct LayoutFile {
 ///                                      # the last; or by names: layers = "conv1-pool2"
 ///     groups = [["a.gpu0", "a.gpu1"], ["b.gpu0"]]   # a list for each replica
 ///     samples = [3, 1]                 # of a micro-batch, for each replica
+///     parts = [[5, 3], [1]]            # of each layer, for the devices of a replica; else equal
 ///
 /// Stages follow one another without gaps; data and loss layers need not be named. Throws
 /// InputError with file:line:key for bad input, with a "did you mean" for names.

@@ -11,8 +11,8 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "lowering/gradient_flow.hpp"
-#include "lowering/sync.hpp"
 #include "strategies/experts.hpp"
+#include "strategies/group_splits.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
@@ -24,12 +24,6 @@ namespace parsim::strategies {
 namespace {
 
 using DeviceGroup = std::vector<DeviceId>;
-
-/// A cut of a layer by size of group, all along one dimension. Groups of one device cut nothing.
-struct GroupCuts {
-  Dim dim = Dim::replica;
-  std::map<std::size_t, std::vector<std::int64_t>> sizes;
-};
 
 [[noreturn]] void refuse(std::size_t stage, const std::string& found, const std::string& accepted) {
   throw InputError(fmt::format("layout: stage {}", stage), found, accepted);
@@ -43,7 +37,7 @@ class LayoutPlanner {
         micro_batches_(input.micro_batches.value_or(1)),
         pipeline_(layout.stages.size() / static_cast<std::size_t>(layout.chunks)),
         context_(static_cast<std::size_t>(input.context_parallel.value_or(1))),
-        users_(lowering::users_of_parameters(input.network)) {}
+        splits_(input) {}
 
   Plan run() {
     expect_whole_micro_batches(input_.batch, micro_batches_, "layout");
@@ -62,9 +56,10 @@ class LayoutPlanner {
         tensor::divide_tokens(input_, {layout_.stages[stage].first, end_of(stage)}, groups,
                               shares[stage], fmt::format("layout: stage {}", s), plan.layers);
       } else {
-        const std::vector<GroupCuts>& cuts = cuts_of(sizes_of(groups));
+        const std::vector<tensor::DeviceUnits> units = units_of(stage);
+        const std::vector<GroupCuts>& cuts = splits_.of({units.begin(), units.end()});
         for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
-          plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
+          plan.layers[l] = layer_plan(LayerId{l}, groups, units, shares[stage], cuts[l]);
       }
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
         plan.schedule.stage_of_layer[l] = s;
@@ -80,7 +75,7 @@ class LayoutPlanner {
       }
       note_idle_replicas(plan, stage, shares[stage]);
     }
-    plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
+    plan.notes.insert(plan.notes.end(), splits_.notes().begin(), splits_.notes().end());
     note_sequence_parallel(input_, plan);
     note_unused_gpus(plan);
     divide_experts(plan);
@@ -110,6 +105,7 @@ class LayoutPlanner {
       }
       if (stage.groups.empty()) refuse(s, "no groups", "one group or more");
       check_samples(s);
+      check_parts(s);
       if (s >= pipeline_) continue;  // the devices of an earlier stage
       for (const DeviceGroup& group : stage.groups) {
         if (group.empty()) refuse(s, "a group without devices", "one device or more");
@@ -164,95 +160,58 @@ class LayoutPlanner {
     }
   }
 
+  void check_parts(std::size_t s) const {
+    const LayoutStage& stage = layout_.stages[s];
+    if (stage.parts.empty()) return;
+    if (stage.parts.size() != stage.groups.size()) {
+      refuse(s, fmt::format("parts of {} for {} replicas", stage.parts.size(), stage.groups.size()),
+             "a list for each group");
+    }
+    bool unequal = false;
+    for (std::size_t g = 0; g < stage.parts.size(); ++g) {
+      const tensor::DeviceUnits& parts = stage.parts[g];
+      const bool whole =
+          std::all_of(parts.begin(), parts.end(), [](std::int64_t part) { return part > 0; });
+      if (parts.size() != stage.groups[g].size() || !whole) {
+        refuse(s,
+               fmt::format("parts {} of {}", fmt::join(parts, ", "),
+                           counted(std::ssize(stage.groups[g]), "device")),
+               "a number of 1 or more for each device");
+      }
+      unequal = unequal || !tensor::are_equal(parts);
+    }
+    const bool alone = context_ == 1 && !input_.tensor_overlap &&
+                       input_.expert_parallel.value_or(1) == 1 &&
+                       input_.expert_tensor_parallel != 1;
+    if (unequal && !alone) {
+      refuse(s, "unequal parts", "without --cp, --tp-overlap, --ep and --etp 1");
+    }
+  }
+
+  /// By group. Equal parts are ones.
+  [[nodiscard]] std::vector<tensor::DeviceUnits> units_of(std::size_t s) const {
+    const LayoutStage& stage = layout_.stages[s];
+    std::vector<tensor::DeviceUnits> units;
+    for (std::size_t g = 0; g < stage.groups.size(); ++g) {
+      const bool given = !stage.parts.empty() && !tensor::are_equal(stage.parts[g]);
+      units.push_back(given ? stage.parts[g] : tensor::DeviceUnits(stage.groups[g].size(), 1));
+    }
+    return units;
+  }
+
   static std::set<std::size_t> sizes_of(const std::vector<DeviceGroup>& groups) {
     std::set<std::size_t> sizes;
     for (const DeviceGroup& group : groups) sizes.insert(group.size());
     return sizes;
   }
 
-  /// By layer. A group of one device has no constraint.
-  const std::vector<GroupCuts>& cuts_of(std::set<std::size_t> sizes) {
-    sizes.erase(1);
-    const auto [at, fresh] = cuts_.try_emplace(sizes);
-    if (!fresh) return at->second;
-    const std::size_t count = input_.network.layers.size();
-    std::vector<GroupCuts>& all = at->second;
-    all.resize(count);
-    std::vector<bool> disagree(count);
-    for (const std::size_t size : sizes) {
-      const std::vector<std::vector<Cut>> split = tensor::split(input_, size);
-      for (std::size_t l = 0; l < count; ++l) {
-        const Cut& cut = split[l].at(0);
-        if (!all[l].sizes.empty() && all[l].dim != cut.dim) disagree[l] = true;
-        all[l].dim = cut.dim;
-        all[l].sizes[size] = cut.sizes;
-      }
-    }
-    all_compute(all, disagree);
-    return all;
-  }
-
-  /// Layers that share a parameter are computed by all devices together or not at all.
-  void all_compute(std::vector<GroupCuts>& all, std::vector<bool>& marked) {
-    const std::ptrdiff_t split_differently = std::count(marked.begin(), marked.end(), true);
-    if (split_differently == 0) return;
-    for (bool more = true; std::exchange(more, false);) {
-      for (const std::vector<LayerId>& layers : users_) {
-        const auto by_all = [&](LayerId id) -> bool { return marked[id.index()]; };
-        if (std::none_of(layers.begin(), layers.end(), by_all)) continue;
-        for (const LayerId id : layers) {
-          more = more || !marked[id.index()];
-          marked[id.index()] = true;
-        }
-      }
-    }
-    for (std::size_t l = 0; l < marked.size(); ++l) {
-      if (marked[l]) all[l].dim = Dim::replica;
-    }
-    notes_.push_back(fmt::format(
-        "{} layers, which groups of different size would split differently, are computed by all "
-        "devices of a group",
-        split_differently));
-  }
-
-  /// Borders between the parts that the groups make of a layer: every part of every group is some
-  /// of the finest parts.
-  static std::vector<std::int64_t> borders_of(const GroupCuts& cuts) {
-    std::set<std::int64_t> borders{0};
-    for (const auto& [size, parts] : cuts.sizes) {
-      std::int64_t at = 0;
-      for (const std::int64_t part : parts) borders.insert(at += part);
-    }
-    return {borders.begin(), borders.end()};
-  }
-
-  /// By part, which member of a group of `size` has it.
-  static std::vector<std::size_t> members(const GroupCuts& cuts, std::size_t size) {
-    std::vector<std::size_t> owners;
-    if (cuts.dim == Dim::replica) {
-      for (std::size_t p = 0; p < cuts.sizes.rbegin()->first; ++p) {
-        owners.push_back(std::min(p, size - 1));
-      }
-      return owners;
-    }
-    const std::vector<std::int64_t> borders = borders_of(cuts);
-    for (std::size_t p = 0; p + 1 < borders.size(); ++p) {
-      std::size_t owner = 0;
-      if (size > 1) {
-        const std::vector<std::int64_t>& parts = cuts.sizes.at(size);
-        for (std::int64_t end = parts[0]; end <= borders[p]; end += parts[++owner]) continue;
-      }
-      owners.push_back(owner);
-    }
-    return owners;
-  }
-
   [[nodiscard]] LayerPlan layer_plan(LayerId id, const std::vector<DeviceGroup>& groups,
+                                     const std::vector<tensor::DeviceUnits>& units,
                                      const std::vector<std::int64_t>& shares,
                                      const GroupCuts& cuts) const {
     LayerPlan layer;
     layer.sync = chosen_sync(input_);
-    layer.joined = sizes_of(groups).size() > 1;
+    layer.joined = std::set(units.begin(), units.end()).size() > 1;
     layer.regather =
         input_.sequence_parallel && cuts.dim == Dim::token && !is_in_mixture(input_.network[id]);
     if (groups.size() > 1) layer.cuts.push_back({Dim::sample, shares});
@@ -260,18 +219,10 @@ class LayoutPlanner {
       for (const DeviceGroup& group : groups) layer.devices.push_back(group[0]);
       return layer;
     }
-    Cut shared{cuts.dim, {}};
-    if (cuts.dim == Dim::replica) {
-      shared.sizes.assign(cuts.sizes.rbegin()->first, 1);
-    } else {
-      shared.sizes = borders_of(cuts);
-      std::adjacent_difference(shared.sizes.begin(), shared.sizes.end(), shared.sizes.begin());
-      shared.sizes.erase(shared.sizes.begin());
-    }
-    layer.cuts.push_back(std::move(shared));
-    for (const DeviceGroup& group : groups) {
-      for (const std::size_t member : members(cuts, group.size())) {
-        layer.devices.push_back(group[member]);
+    layer.cuts.push_back(cuts.finest());
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (const std::size_t member : cuts.members(units[g])) {
+        layer.devices.push_back(groups[g][member]);
       }
     }
     return layer;
@@ -279,19 +230,24 @@ class LayoutPlanner {
 
   /// Seconds that a group takes for a stage's layers, its slowest device, without what it
   /// exchanges.
-  double time_of(std::size_t stage, const DeviceGroup& group, std::int64_t samples) {
-    const std::vector<GroupCuts>& cuts = cuts_of({group.size()});
-    std::map<std::int32_t, DeviceId> models;
-    for (const DeviceId device : group) models.try_emplace(input_.cluster[device].model, device);
+  double time_of(std::size_t stage, std::size_t replica, std::int64_t samples) {
+    const DeviceGroup& group = layout_.stages[stage].groups[replica];
+    const tensor::DeviceUnits units = units_of(stage)[replica];
+    const std::vector<GroupCuts>& cuts = splits_.of({units});
+    std::map<std::pair<std::int32_t, std::int64_t>, std::size_t> kinds;
+    for (std::size_t d = 0; d < group.size(); ++d) {
+      kinds.try_emplace({input_.cluster[group[d]].model, units[d]}, d);
+    }
     double slowest = 0;
-    for (const auto& [model, device] : models) {
+    for (const auto& [kind, d] : kinds) {
       double time = 0;
       for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l) {
-        const LayerPlan plan = layer_plan(LayerId{l}, {group}, {samples}, cuts[l]);
+        const LayerPlan plan = layer_plan(LayerId{l}, {group}, {units}, {samples}, cuts[l]);
         const std::vector<Cell> parts = cells(input_.network, LayerId{l}, plan, samples);
-        // The first part is the largest.
-        if (!parts.empty())
-          time += layer_time(input_, flow_, LayerId{l}, parts[0].part, device).count();
+        // Of equal parts the first is the largest.
+        const std::size_t part = tensor::are_equal(units) ? 0 : d;
+        if (part < parts.size())
+          time += layer_time(input_, flow_, LayerId{l}, parts[part].part, group[d]).count();
       }
       slowest = std::max(slowest, time);
     }
@@ -300,11 +256,13 @@ class LayoutPlanner {
 
   /// Replicas of all given stages, each stage's r-th the same pipeline: by the slowest of them.
   std::vector<std::int64_t> by_speed(const std::vector<std::size_t>& stages) {
-    std::map<std::vector<std::int32_t>, std::size_t> known;
+    std::map<std::vector<std::int64_t>, std::size_t> known;
     std::vector<std::size_t> kinds, like;
     for (std::size_t r = 0; r < layout_.stages[stages[0]].groups.size(); ++r) {
-      std::vector<std::int32_t> signature;
+      std::vector<std::int64_t> signature;
       for (const std::size_t s : stages) {
+        const tensor::DeviceUnits units = units_of(s)[r];
+        signature.insert(signature.end(), units.begin(), units.end());
         for (const DeviceId device : layout_.stages[s].groups[r]) {
           signature.push_back(input_.cluster[device].model);
         }
@@ -318,7 +276,7 @@ class LayoutPlanner {
     return finish_together(samples(), kinds, [&](std::size_t kind, std::int64_t units) {
       double slowest = 0;
       for (const std::size_t s : stages) {
-        slowest = std::max(slowest, time_of(s, layout_.stages[s].groups[like[kind]], units));
+        slowest = std::max(slowest, time_of(s, like[kind], units));
       }
       return Seconds{slowest};
     });
@@ -394,11 +352,9 @@ class LayoutPlanner {
   const lowering::GradientFlow flow_ = lowering::gradient_flow(input_.network);
   const Layout& layout_;
   std::int32_t micro_batches_;
-  std::size_t pipeline_;                                          ///< stages on different devices
-  std::size_t context_;                                           ///< parts of the tokens
-  std::vector<std::vector<LayerId>> users_;                       ///< by parameter
-  std::map<std::set<std::size_t>, std::vector<GroupCuts>> cuts_;  ///< by sizes of groups
-  std::vector<std::string> notes_;
+  std::size_t pipeline_;  ///< stages on different devices
+  std::size_t context_;   ///< parts of the tokens
+  GroupSplits splits_;
 };
 
 }  // namespace

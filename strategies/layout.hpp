@@ -17,6 +17,9 @@ struct LayoutStage {
   std::vector<std::vector<DeviceId>> groups;
   /// By replica, of a micro-batch. Empty: equal, or by speed (StrategyInput::shares).
   std::vector<std::int64_t> samples;
+  /// By replica and device: its share of each layer, in units that a group may choose. Empty:
+  /// equal.
+  std::vector<std::vector<std::int64_t>> parts{};
 };
 
 struct Layout {
@@ -42,8 +45,9 @@ struct Layout {
 /// layer along different dimensions, all devices compute the layer, and the plan gets a note.
 ///
 /// Throws InputError in the name of "layout" for a stage without layers, devices or an existing
-/// layer to begin with, a device in two groups, samples that are no micro-batch, and model chunks
-/// on other devices than the first or that cannot be interleaved.
+/// layer to begin with, a device in two groups, samples that are no micro-batch, model chunks on
+/// other devices than the first or that cannot be interleaved, and parts that are not one for each
+/// device or, if unequal, together with context or expert parallelism or overlapped products.
 [[nodiscard]] Plan plan_layout(const StrategyInput& input, const Layout& layout);
 
 }  // namespace parsim::strategies

@@ -5,18 +5,21 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "lowering/gradient_flow.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/mixed/search.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
+#include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
 
 namespace parsim::strategies {
@@ -170,20 +173,114 @@ void move_blocks(const StrategyInput& input, Pricing& pricing, Priced& start) {
   }
 }
 
+/// Shares by speed of devices that compute layers together, in units of a key/value head; nothing
+/// if there are not enough of these, or a device would have none.
+std::optional<tensor::DeviceUnits> units_by_speed(const StrategyInput& input,
+                                                  const lowering::GradientFlow& flow,
+                                                  std::size_t first, std::size_t end,
+                                                  const std::vector<DeviceId>& devices,
+                                                  std::int64_t samples) {
+  std::int64_t heads = 0;
+  for (const Layer& layer : input.network.layers) {
+    const auto* attention = layer.kind.as<Attention>();
+    if (attention == nullptr) continue;
+    heads = std::gcd(heads, attention->key_heads);
+  }
+  if (heads < std::ssize(devices)) return std::nullopt;
+  const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  std::vector<double> alone(devices.size());  // by kind, of all units
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    double& time = alone[kinds[d]];
+    if (time > 0) continue;
+    const LayerPlan plan{{}, {devices[d]}, {}, false, {}};
+    for (std::size_t l = first; l < end; ++l) {
+      const std::vector<Cell> whole = cells(input.network, LayerId{l}, plan, samples);
+      if (whole.empty()) continue;
+      time += layer_time(input, flow, LayerId{l}, whole[0].part, devices[d]).count();
+    }
+  }
+  tensor::DeviceUnits units =
+      finish_together(heads, kinds, [&](std::size_t kind, std::int64_t part) {
+        return Seconds{alone[kind] * static_cast<double>(part) / static_cast<double>(heads)};
+      });
+  if (std::find(units.begin(), units.end(), 0) != units.end()) return std::nullopt;
+  return units;
+}
+
+/// Stage s and the next one as a single stage, whose groups share its layers by speed; nothing if
+/// their replicas do not match.
+std::optional<Layout> merged(const StrategyInput& input, const lowering::GradientFlow& flow,
+                             const MixedStages& mixed, std::size_t s) {
+  Layout layout = mixed.layout;
+  LayoutStage& stage = layout.stages[s];
+  const LayoutStage& next = layout.stages[s + 1];
+  if (stage.groups.size() != next.groups.size() || stage.samples != next.samples) {
+    return std::nullopt;
+  }
+  const std::size_t end =
+      s + 2 < layout.stages.size() ? layout.stages[s + 2].first : input.network.layers.size();
+  const std::int64_t samples = input.batch / mixed.micro_batches;
+  stage.parts.clear();
+  for (std::size_t g = 0; g < stage.groups.size(); ++g) {
+    stage.groups[g].insert(stage.groups[g].end(), next.groups[g].begin(), next.groups[g].end());
+    const std::int64_t own = stage.samples.empty()
+                                 ? std::max<std::int64_t>(1, samples / std::ssize(stage.groups))
+                                 : stage.samples[g];
+    auto units = units_by_speed(input, flow, stage.first, end, stage.groups[g], own);
+    if (!units) return std::nullopt;
+    stage.parts.push_back(std::move(*units));
+  }
+  layout.stages.erase(layout.stages.begin() + static_cast<std::ptrdiff_t>(s) + 1);
+  return layout;
+}
+
+/// Joins neighbouring stages as long as that helps and there is time: where links are fast and
+/// micro-batches few, unlike devices are better off with parts of each layer than with layers.
+void merge_stages(const StrategyInput& input, Pricing& pricing, Priced& start) {
+  if (input.tensor_parallel || input.pipeline_parallel || input.tensor_overlap) return;
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
+  for (bool joined = true; std::exchange(joined, false);) {
+    for (std::size_t s = 0; s + 1 < start.mixed.layout.stages.size(); ++s) {
+      std::optional<Layout> layout = merged(input, flow, start.mixed, s);
+      if (!layout) continue;
+      Priced other{{std::move(*layout), start.mixed.micro_batches, start.mixed.step}, {}, {}};
+      other.plan = plan_on(input, other.mixed);
+      if (!pricing.has_time_for(other.plan)) return;
+      if (overcommit(input, other.plan) > start.price.overcommit) continue;
+      other.price = pricing.price(other.plan);
+      if (!other.price.better_than(start.price)) continue;
+      start = std::move(other);
+      joined = true;
+    }
+  }
+}
+
+/// "2 t4", or "(1 v100-sxm2 and 1 t4 sharing layers 5:3)".
+std::string group_note(const StrategyInput& input, const LayoutStage& stage, std::size_t g) {
+  const std::vector<DeviceId>& group = stage.groups[g];
+  std::vector<std::pair<std::string, std::size_t>> models;
+  for (const DeviceId device : group) {
+    const std::string& model = input.cluster.model(device).name;
+    if (models.empty() || models.back().first != model) models.emplace_back(model, 0);
+    ++models.back().second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : models) words.push_back(fmt::format("{} {}", count, model));
+  std::string text = join(words, " and ");
+  if (stage.parts.empty() || tensor::are_equal(stage.parts[g])) return text;
+  return fmt::format("({} sharing layers {})", text, fmt::join(stage.parts[g], ":"));
+}
+
 /// "stages 1-3 on t4: 5-6 blocks, tensor 8 x data 1"
 std::string stages_note(const StrategyInput& input, const MixedStages& mixed) {
   std::vector<std::string> words;
   for (const LayoutStage& stage : mixed.layout.stages) {
     std::vector<std::string> groups;
     for (std::size_t g = 0; g < stage.groups.size();) {
-      const auto alike = [&](const std::vector<DeviceId>& other) {
-        return other.size() == stage.groups[g].size() &&
-               input.cluster[other[0]].model == input.cluster[stage.groups[g][0]].model;
-      };
+      const std::string note = group_note(input, stage, g);
       std::size_t end = g;
-      while (end < stage.groups.size() && alike(stage.groups[end])) ++end;
-      groups.push_back(fmt::format("{}x{} {}", end - g, stage.groups[g].size(),
-                                   input.cluster.model(stage.groups[g][0]).name));
+      while (end < stage.groups.size() && group_note(input, stage, end) == note) ++end;
+      groups.push_back(fmt::format("{}x{}", end - g, note));
       g = end;
     }
     std::string word = join(groups, " + ");
@@ -275,7 +372,10 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
   };
   by_price();
   if (priced.size() > 2 * count) priced.resize(2 * count);
-  for (Priced& one : priced) move_blocks(input, pricing, one);
+  for (Priced& one : priced) {
+    move_blocks(input, pricing, one);
+    merge_stages(input, pricing, one);
+  }
   by_price();
   std::vector<Plan> plans;
   for (Priced& one : priced) {

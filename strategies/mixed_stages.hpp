@@ -34,7 +34,8 @@ struct MixedStages {
 [[nodiscard]] std::vector<MixedStages> mixed_stages(const StrategyInput& input);
 
 /// Plans of the best of these layouts by simulation, or by estimate without one, with borders moved
-/// block by block, best first. Those that do not fit are left out, unless none fits.
+/// block by block and neighbouring stages joined to one, whose unlike devices share its layers by
+/// speed, best first. Those that do not fit are left out, unless none fits.
 [[nodiscard]] std::vector<Plan> mixed_plans(const StrategyInput& input,
                                             lowering::Estimator& estimator, std::size_t count,
                                             std::vector<MixedStages> layouts);

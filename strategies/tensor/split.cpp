@@ -1,6 +1,8 @@
 #include "strategies/tensor/split.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "lowering/sync.hpp"
@@ -10,13 +12,33 @@ namespace parsim::strategies::tensor {
 
 namespace {
 
+/// An extent shared by units: exactly where they divide it, as heads and their channels.
+std::vector<std::int64_t> shared(std::int64_t extent, const DeviceUnits& units) {
+  if (are_equal(units)) return even_split(extent, units.size());
+  const std::int64_t all = std::accumulate(units.begin(), units.end(), std::int64_t{0});
+  std::vector<double> shares;
+  for (const std::int64_t one : units) {
+    shares.push_back(static_cast<double>(one) / static_cast<double>(all));
+  }
+  if (extent % all != 0) return proportional_split(extent, shares);
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t one : units) sizes.push_back(one * (extent / all));
+  return sizes;
+}
+
+bool has_empty(const std::vector<std::int64_t>& sizes) {
+  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+}
+
 class Splitting {
  public:
   /// by_all   by layer: whether all must do it
   /// whole    whether experts are whole
-  Splitting(const Network& network, std::size_t degree, const std::vector<bool>& by_all, bool whole)
+  Splitting(const Network& network, const DeviceUnits& units, const std::vector<bool>& by_all,
+            bool whole)
       : network_(network),
-        degree_(degree),
+        units_(units),
+        degree_(units.size()),
         whole_experts_(whole),
         must_by_all_(by_all),
         users_(lowering::users_of_parameters(network)) {}
@@ -47,7 +69,7 @@ class Splitting {
 
   /// Whether there are parts for all.
   [[nodiscard]] bool suffices(std::int64_t extent) const {
-    return extent >= static_cast<std::int64_t>(degree_);
+    return extent >= static_cast<std::int64_t>(degree_) && !has_empty(shared(extent, units_));
   }
 
   /// A product with fewer outputs than inputs that a norm over all of them reads, as in latent
@@ -69,7 +91,7 @@ class Splitting {
     if (must_by_all_[id.index()]) return by_all();
     const Layer& layer = network_[id];
     if (whole_experts_ && is_in_mixture(layer)) {
-      return {Dim::token, even_split(layer.out.extent(Dim::token), degree_)};
+      return {Dim::token, shared(layer.out.extent(Dim::token), units_)};
     }
     const bool reads_parts = std::any_of(layer.inputs.begin(), layer.inputs.end(),
                                          [&](LayerId in) { return !held_[in.index()].empty(); });
@@ -84,12 +106,12 @@ class Splitting {
     if (table != nullptr && suffices(table->rows) &&
         (users_[layer.parameters[0].index()].size() > 1 ||
          table->rows * table->width > layer.out.elements())) {
-      return {Dim::in_channel, even_split(table->rows, degree_)};
+      return {Dim::in_channel, shared(table->rows, units_)};
     }
     const bool multiplies = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
                             layer.kind.as<ExpertDense>() != nullptr;
     const std::int64_t channels = layer.out.extent(Dim::channel);
-    if (multiplies && suffices(channels)) return {Dim::channel, even_split(channels, degree_)};
+    if (multiplies && suffices(channels)) return {Dim::channel, shared(channels, units_)};
     return by_all();
   }
 
@@ -100,7 +122,7 @@ class Splitting {
     for (const Dim dim : cuttable_dims(layer.kind, inputs, layer.out)) {
       if (dim == Dim::sample || dim == Dim::replica || dim == Dim::in_channel) continue;
       if (!suffices(layer.out.extent(dim))) continue;
-      Cut cut{dim, even_split(layer.out.extent(dim), degree_)};
+      Cut cut{dim, shared(layer.out.extent(dim), units_)};
       if (fits(id, inputs, cut)) return cut;
     }
     return std::nullopt;
@@ -143,6 +165,7 @@ class Splitting {
   }
 
   const Network& network_;
+  const DeviceUnits& units_;
   std::size_t degree_;
   bool whole_experts_;
   const std::vector<bool>& must_by_all_;
@@ -220,8 +243,8 @@ bool is_learned(const Network& network, LayerId id) {
 /// whole experts.
 ///
 /// routing   by layer; none if experts are split
-void cut_by_token(const Network& network, std::size_t degree, const std::vector<bool>& routing,
-                  std::vector<std::vector<Cut>>& cuts) {
+void cut_by_token(const Network& network, const DeviceUnits& units,
+                  const std::vector<bool>& routing, std::vector<std::vector<Cut>>& cuts) {
   std::vector<bool> by_token(network.layers.size());
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
@@ -239,11 +262,11 @@ void cut_by_token(const Network& network, std::size_t degree, const std::vector<
     });
     const std::vector<Dim> dims =
         cuttable_dims(layer.kind, input_shapes(network, LayerId{l}), layer.out);
-    const bool allowed = std::find(dims.begin(), dims.end(), Dim::token) != dims.end() &&
-                         layer.out.extent(Dim::token) >= static_cast<std::int64_t>(degree);
-    if (!ready || !allowed) continue;
+    if (!ready || std::find(dims.begin(), dims.end(), Dim::token) == dims.end()) continue;
+    std::vector<std::int64_t> tokens = shared(layer.out.extent(Dim::token), units);
+    if (has_empty(tokens)) continue;
     by_token[l] = true;
-    cuts[l] = {{Dim::token, even_split(layer.out.extent(Dim::token), degree)}};
+    cuts[l] = {{Dim::token, std::move(tokens)}};
   }
 }
 
@@ -263,22 +286,35 @@ void mark_small_operands(const Network& network, std::vector<bool>& by_all) {
 
 }  // namespace
 
-std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
+bool are_equal(const DeviceUnits& units) {
+  return std::adjacent_find(units.begin(), units.end(), std::not_equal_to<>()) == units.end();
+}
+
+std::vector<std::vector<Cut>> split(const Network& network, const DeviceUnits& units,
                                     bool sequence_parallel, bool whole_experts) {
-  if (degree < 2) return std::vector<std::vector<Cut>>(network.layers.size());
+  if (units.size() < 2) return std::vector<std::vector<Cut>>(network.layers.size());
   std::vector<bool> by_all = routers(network), tried(network.layers.size());
   const std::vector<bool> routing = whole_experts ? by_all : std::vector<bool>{};
   mark_small_operands(network, by_all);
   while (true) {
-    std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all, whole_experts).run();
+    std::vector<std::vector<Cut>> cuts = Splitting(network, units, by_all, whole_experts).run();
     if (!alike(network, cuts, by_all) || relieve(network, cuts, tried, by_all)) continue;
-    if (sequence_parallel) cut_by_token(network, degree, routing, cuts);
+    if (sequence_parallel) cut_by_token(network, units, routing, cuts);
     return cuts;
   }
 }
 
+std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
+                                    bool sequence_parallel, bool whole_experts) {
+  return split(network, DeviceUnits(degree, 1), sequence_parallel, whole_experts);
+}
+
+std::vector<std::vector<Cut>> split(const StrategyInput& input, const DeviceUnits& units) {
+  return split(input.network, units, input.sequence_parallel, whole_experts(input, units.size()));
+}
+
 std::vector<std::vector<Cut>> split(const StrategyInput& input, std::size_t degree) {
-  return split(input.network, degree, input.sequence_parallel, whole_experts(input, degree));
+  return split(input, DeviceUnits(degree, 1));
 }
 
 }  // namespace parsim::strategies::tensor

@@ -35,7 +35,19 @@ namespace parsim::strategies::tensor {
 [[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
                                                   bool sequence_parallel = false,
                                                   bool whole_experts = false);
+
+/// By device of a group: its share of each layer, in units of any size. With a divisor of the
+/// key/value heads in all, no head is on two devices.
+using DeviceUnits = std::vector<std::int64_t>;
+[[nodiscard]] bool are_equal(const DeviceUnits& units);
+/// The same for devices that share layers unequally.
+[[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, const DeviceUnits& units,
+                                                  bool sequence_parallel = false,
+                                                  bool whole_experts = false);
+
 /// As the input asks for sequence parallelism and whole experts.
 [[nodiscard]] std::vector<std::vector<Cut>> split(const StrategyInput& input, std::size_t degree);
+[[nodiscard]] std::vector<std::vector<Cut>> split(const StrategyInput& input,
+                                                  const DeviceUnits& units);
 
 }  // namespace parsim::strategies::tensor

@@ -104,6 +104,19 @@ TEST_CASE("layout file: networks without blocks are cut by the names of layers")
                        "layers by name"));
 }
 
+TEST_CASE("layout file: parts of a layer for the devices of a group") {
+  const std::string parts = "samples = [3, 1]\nparts = ";
+  CHECK(read(with(good, "samples = [3, 1]", parts + "[[3, 1], [1]]")).layout.stages[0].parts ==
+        std::vector<std::vector<std::int64_t>>{{3, 1}, {1}});
+  const auto refused = [&](const std::string& list) {
+    return refusal("samples = [3, 1]", parts + list);
+  };
+  CHECK(refused("[[3, 1]]").starts_with("l.toml:9:stages.parts: parts of 1 groups for 2;"));
+  CHECK(refused("[[3], [1]]").starts_with("l.toml:9:stages.parts: 1 parts for 2 devices;"));
+  CHECK(refused("[[3, 0], [1]]").starts_with("l.toml:9:stages.parts: the number 0; accepted: w"));
+  CHECK(refused("[3, 1]").starts_with("l.toml:9:stages.parts: the number 3 instead of a list;"));
+}
+
 TEST_CASE("layout file: a wrong file is refused with its line, key and what is accepted") {
   CHECK(refusal("micro_batches", "micro_batch") ==
         "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, vp, "

@@ -257,9 +257,53 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
       }
       stage.samples.push_back(rest);
     }
+    // Of every other layout devices share layers unequally.
+    for (strategies::LayoutStage& stage : layout.stages) {
+      if (seed % 2 == 0) break;
+      for (const std::vector<DeviceId>& group : stage.groups) {
+        std::vector<std::int64_t>& parts = stage.parts.emplace_back();
+        for (std::size_t d = 0; d < group.size(); ++d) {
+          parts.push_back(static_cast<std::int64_t>(pick(3)));
+        }
+      }
+    }
     INFO(network.name, ", seed ", seed);
     CHECK(difference_of(input, layout, seed) == "");
   }
+}
+
+TEST_CASE("layout: devices share layers as their parts say, heads whole") {
+  const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=4,seq_length=32,vocab_size=256",
+                    star_of(2, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(4);
+  const auto plan = [&](std::vector<std::vector<std::int64_t>> parts) {
+    strategies::Layout layout{{{0, {{DeviceId{0}, DeviceId{1}}}, {}, std::move(parts)}}, 1};
+    return strategies::plan_layout(input, layout);
+  };
+  const Plan unequal = plan({{3, 1}});
+  std::size_t attentions = 0, products = 0;
+  for (std::size_t l = 0; l < world.network.layers.size(); ++l) {
+    const Layer& layer = world.network.layers[l];
+    const Cut& cut = unequal.layers[l].cuts.at(0);
+    if (layer.kind.as<Attention>() != nullptr) {
+      CHECK(cut == Cut{Dim::channel, {48, 16}});
+      ++attentions;
+    } else if (layer.kind.as<Dense>() != nullptr && cut.dim == Dim::in_channel) {
+      CHECK(3 * cut.sizes.at(1) == cut.sizes.at(0));
+      ++products;
+    }
+  }
+  CHECK(attentions == 2);
+  CHECK(products >= 4);
+  CHECK(plan({{7, 7}}) == plan({}));
+  const auto refused = [&](std::vector<std::vector<std::int64_t>> parts) {
+    return refusal_of([&] { return plan(std::move(parts)); });
+  };
+  CHECK(refused({{3, 1}, {1, 1}}).find("parts of 2 for 1 replicas") != std::string::npos);
+  CHECK(refused({{3}}).find("a number of 1 or more for each device") != std::string::npos);
+  CHECK(refused({{3, 0}}).find("a number of 1 or more for each device") != std::string::npos);
+  input.context_parallel = 2;
+  CHECK(refused({{3, 1}}).find("without --cp") != std::string::npos);
 }
 
 // Two stages of one layer each: by hand, the second one receives 1 ms, computes, sends 1 ms.
