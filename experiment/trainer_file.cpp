@@ -1,10 +1,8 @@
 #include "experiment/trainer_file.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -402,17 +400,6 @@ bool is_trainer_file(std::string_view text, const std::string& file) {
                                        is_megatron(text) || is_experiment_of_hydra(text, file)));
 }
 
-std::string trainer_file_in(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return path;
-  for (const std::string_view name : trainer_files) {
-    std::string inside = fmt::format("{}/{}", path, name);
-    if (std::filesystem::is_regular_file(inside, error)) return inside;
-  }
-  throw InputError(path, "a folder without a file of a trainer",
-                   fmt::format("accepted: one with {}", fmt::join(trainer_files, ", ")));
-}
-
 namespace {
 
 LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
@@ -426,14 +413,6 @@ LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
 }
 
 }  // namespace
-
-strategies::PipelineSends sends_of_trainer(std::string_view trainer,
-                                           strategies::PipelineSchedule schedule,
-                                           std::int64_t chunks) {
-  const bool one_each = chunks == 1 && schedule == strategies::PipelineSchedule::one_f_one_b;
-  const bool waits = trainer == "deepspeed" || (one_each && trainer != "accelerate");
-  return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
-}
 
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
                              const Cluster& cluster, std::optional<std::int64_t> asked_batch) {

@@ -1,6 +1,7 @@
 #include "experiment/trainer_hosts.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
+#include "experiment/trainer_file.hpp"
 
 namespace parsim::experiment {
 
@@ -121,6 +123,17 @@ std::vector<DeviceId> devices_of_hosts(const std::string& file, const Cluster& c
     hosts.add(line, ++number);
   }
   return hosts.take();
+}
+
+std::string trainer_file_in(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return path;
+  for (const std::string_view name : trainer_files) {
+    std::string inside = fmt::format("{}/{}", path, name);
+    if (std::filesystem::is_regular_file(inside, error)) return inside;
+  }
+  throw InputError(path, "a folder without a file of a trainer",
+                   fmt::format("accepted: one with {}", fmt::join(trainer_files, ", ")));
 }
 
 }  // namespace parsim::experiment

@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "experiment/trainer_file.hpp"
 #include "strategies/blocks.hpp"
 
 namespace parsim::experiment {
@@ -31,6 +32,14 @@ std::vector<std::size_t> first_layers(const Network& network,
 }
 
 }  // namespace
+
+strategies::PipelineSends sends_of_trainer(std::string_view trainer,
+                                           strategies::PipelineSchedule schedule,
+                                           std::int64_t chunks) {
+  const bool one_each = chunks == 1 && schedule == strategies::PipelineSchedule::one_f_one_b;
+  const bool waits = trainer == "deepspeed" || (one_each && trainer != "accelerate");
+  return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
+}
 
 std::int64_t replicas_of(const TrainerWords& words, std::string_view name, std::size_t devices,
                          const TrainerGroups& groups) {
