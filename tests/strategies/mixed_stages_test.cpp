@@ -256,7 +256,6 @@ TEST_CASE("mixed stages: within one per cent of all pipelines of three types, ei
     const auto [factor, count] = against_all(world, 4 * micro_batches, micro_batches, {}, true);
     CHECK(factor <= 1.01 + 1e-9);  // none is below what was found less 1 %
     pipelines += count;
-    MESSAGE(fmt::format("{} pipelines simulated, of {}", count, rate));
   }
   MESSAGE(fmt::format("{} instances, {} pipelines simulated", instances, pipelines));
 }
