@@ -35,6 +35,6 @@ struct TwoJobs {
 /// The plan of the run and one of a file, on the experiment's cluster. Throws InputError if the
 /// file's plan is not for this cluster, shares devices with the first or adds up other numbers.
 [[nodiscard]] TwoJobs run_with_job(const Experiment& experiment, const Plan& plan,
-                                 const std::string& file);
+                                   const std::string& file);
 
 }  // namespace parsim::experiment

@@ -314,8 +314,7 @@ std::string failures(const SweepPage& page) {
     if (points.size() > most_points) {
       which += fmt::format(" and {} more", points.size() - most_points);
     }
-    out += fmt::format("<tr><td class=n>{}<td>{}<td>{}\n", points.size(),
-                       html(sentence), which);
+    out += fmt::format("<tr><td class=n>{}<td>{}<td>{}\n", points.size(), html(sentence), which);
   }
   out += "</table></div>\n";
   if (order.size() > most_sentences) {
