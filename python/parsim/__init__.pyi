@@ -185,6 +185,7 @@ def simulate(
     jitter: str | float | None = None,
     runs: int | None = None,
     straggler: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
+    beside: str | PathLike[str] | dict[str, Any] | None = None,
     interference: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     mtbf: str | float | None = None,
     checkpoint_write: str | float | None = None,
@@ -528,6 +529,7 @@ def sweep(
     pareto: str | float | None = None,
     where: str | float | dict[str, Any] | list[str | float | dict[str, Any]] | None = None,
     output: str | PathLike[str] | None = None,
+    report: str | PathLike[str] | None = None,
 ) -> Result: ...
 
 def buy(
