@@ -139,7 +139,7 @@ struct StrategyInput : StrategyOptions {
   std::function<Seconds(const Plan&)> simulate{};
   /// What a plan with this step costs or draws, by `objective`; empty: finalists compare by step.
   std::function<double(const Plan&, Seconds)> upkeep{};
-  /// Of plans that `best` may choose, unless there are none; empty: of all.
+  /// Of plans that `best` and `tensor` may choose, unless there are none; empty: of all.
   std::function<bool(const Plan&)> accepts{};
   /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};

@@ -86,6 +86,17 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
   return candidates;
 }
 
+/// Leaves plans that may be chosen (StrategyInput::accepts), unless there are none.
+template <class Candidates, class PlanOf>
+void keep_accepted(const StrategyInput& input, Candidates& candidates, const PlanOf& plan_of) {
+  if (!input.accepts) return;
+  const auto refused = [&](const auto& one) {
+    return !input.accepts(with_memory_options(input, plan_of(one)));
+  };
+  if (std::all_of(candidates.begin(), candidates.end(), refused)) return;
+  std::erase_if(candidates, refused);
+}
+
 /// Adds plans whose stages differ. Finalists that an estimate finds much slower are not simulated.
 void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
                std::vector<Plan>& plans) {
@@ -163,11 +174,13 @@ Plan plan_tensor(const StrategyInput& input) {
   }
   std::stable_sort(moved.begin(), moved.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
+  keep_accepted(input, moved, [](const auto& one) { return one.second; });
   std::vector<Plan> plans;
   for (auto& [step, plan] : moved) {
     if (plans.size() < finalists) plans.push_back(std::move(plan));
   }
   if (has_mixed_stages(input)) add_mixed(input, estimator, plans);
+  keep_accepted(input, plans, [](const Plan& plan) { return plan; });
   return std::move(plans[best_by_simulation(input, plans)]);
 }
 

@@ -303,6 +303,20 @@ TEST_CASE("mixed stages: unlike devices share layers by speed where that beats a
         std::string::npos);
 }
 
+TEST_CASE("mixed stages: tensor leaves out plans that are not accepted") {
+  const World world("gpt:layers=6,hidden=1024,heads=8,seq_length=256,vocab_size=4096",
+                    topologies::parse_cluster(machines({"a100-sxm4-40", "t4"}, {1, 3}, "10 Gbit/s"),
+                                              "test.toml"));
+  StrategyInput input = world.simulated(16);
+  const auto stages = [](const Plan& plan) { return plan.schedule.rank_lists.size(); };
+  const auto plan = [&] { return strategies::strategy("tensor", "test").plan(input); };
+  const std::size_t free = stages(plan());
+  input.accepts = [&](const Plan& one) { return stages(one) != free; };
+  CHECK(stages(plan()) != free);
+  input.accepts = [](const Plan&) { return false; };  // none is: as if all were
+  CHECK(stages(plan()) == free);
+}
+
 TEST_CASE("mixed stages: plans compute what the unsplit network computes") {
   Network network = networks::load_network(
       "gpt:layers=3,hidden=8,heads=4,seq_length=3,vocab_size=6,ffn_hidden=12", {}, "test");
