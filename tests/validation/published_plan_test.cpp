@@ -347,7 +347,11 @@ TEST_CASE("published plan: column ep divides experts, and seq_len is that of sam
   claim.what["layers"] = "4";
   CHECK(testing::refusal_of([&] { static_cast<void>(load_network_of(claim)); }) ==
         "f:2:layers: 4 blocks, but mixtral-8x7b has 32; accepted: the blocks of the network, which "
-        "column `network` may name, too");
+        "column `network` may name, too, of a built-in language model with layers=4");
+  claim.what["network"] = "mixtral-8x7b:layers=4";
+  const Network shorter = load_network_of(claim);
+  CHECK(strategies::first_layers_of_blocks(shorter).size() == 4);
+  CHECK(shorter.layers[0].out.axes[0].extent == 64);
 }
 
 TEST_CASE("published plan: a time is compared with a time, a rate with a rate") {
