@@ -208,8 +208,8 @@ TEST_CASE("program: a row of compare equals simulate") {
     json alone = result_of({"simulate", "--network", "lenet5", "--cluster", star, "--strategy",
                             row["strategy"].get<std::string>()});
     CHECK(row["inputs"]["verb"] == "compare");
-    // Only compare takes --scaling, only simulate --plan.
-    for (const char* different : {"verb", "command", "strategies", "scaling", "plan"}) {
+    // Only compare takes --scaling, only simulate --beside.
+    for (const char* different : {"verb", "command", "strategies", "scaling", "plan", "beside"}) {
       row["inputs"].erase(different);
       alone["inputs"].erase(different);
     }
