@@ -144,6 +144,19 @@ class Candidates {
   std::map<std::int32_t, Number> numbers_;  ///< by micro-batches
 };
 
+/// Puts another layout in the place of `start` if its plan is better; whether it is, or nothing if
+/// there is no time to look.
+std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
+                                Priced& start) {
+  other.plan = plan_on(input, other.mixed);
+  if (!pricing.has_time_for(other.plan)) return std::nullopt;
+  if (overcommit(input, other.plan) > start.price.overcommit) return false;
+  other.price = pricing.price(other.plan);
+  if (!other.price.better_than(start.price)) return false;
+  start = std::move(other);
+  return true;
+}
+
 /// Moves borders between stages by a block as long as that helps and there is time.
 void move_blocks(const StrategyInput& input, Pricing& pricing, Priced& start) {
   const std::vector<std::size_t> first = first_layers_of_blocks(input.network);
@@ -161,13 +174,9 @@ void move_blocks(const StrategyInput& input, Pricing& pricing, Priced& start) {
         if (to <= block(stages[s - 1].first) || to >= end) continue;
         Priced other{start.mixed, {}, {}};
         other.mixed.layout.stages[s].first = first[static_cast<std::size_t>(to)];
-        other.plan = plan_on(input, other.mixed);
-        if (!pricing.has_time_for(other.plan)) return;
-        if (overcommit(input, other.plan) > start.price.overcommit) continue;
-        other.price = pricing.price(other.plan);
-        if (!other.price.better_than(start.price)) continue;
-        start = std::move(other);
-        moved = true;
+        const std::optional<bool> better = take_better(input, pricing, std::move(other), start);
+        if (!better) return;
+        moved = moved || *better;
       }
     }
   }
@@ -244,13 +253,9 @@ void merge_stages(const StrategyInput& input, Pricing& pricing, Priced& start) {
       std::optional<Layout> layout = merged(input, flow, start.mixed, s);
       if (!layout) continue;
       Priced other{{std::move(*layout), start.mixed.micro_batches, start.mixed.step}, {}, {}};
-      other.plan = plan_on(input, other.mixed);
-      if (!pricing.has_time_for(other.plan)) return;
-      if (overcommit(input, other.plan) > start.price.overcommit) continue;
-      other.price = pricing.price(other.plan);
-      if (!other.price.better_than(start.price)) continue;
-      start = std::move(other);
-      joined = true;
+      const std::optional<bool> better = take_better(input, pricing, std::move(other), start);
+      if (!better) return;
+      joined = joined || *better;
     }
   }
 }
