@@ -33,6 +33,12 @@ cat "$place/report.txt"
 awk -F, '!/^#/ && $1 != "network" { e = 100 * ($3 / $4 - 1); if (e < 0) e = -e; if (e > worst) worst = e; rows++ }
      END { printf "%d rows, at most %.1f %% off\n", rows, worst; exit rows == 10 && worst <= 1 ? 0 : 1 }' \
   "$place"/records/*.csv || exit 1
+# What torch.compile makes is predicted as such: faster, with fewer kernels.
+awk -F, '!/^#/ && $1 != "network" { rows++; if (!($13 > 0 && $13 < $9)) exit 1 } END { if (rows != 2) exit 1 }' \
+  "$place/records/all.csv" || {
+  printf 'FAILED: no prediction of compiled steps\n'
+  exit 1
+}
 expected="./64,32,16,8.alexnet.profile.json ./64,32,16,8.csv ./all.alexnet.profile.json ./all.csv ./all.gpt-light.profile.json"
 [[ $(cd "$place/records" && echo ./*) == "$expected" ]] || {
   printf 'FAILED: other records\n'
