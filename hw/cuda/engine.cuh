@@ -109,8 +109,10 @@ class CudaEngine {
         const std::uint32_t lines = count / columns;
         const dim3 block = column_block(columns, width);
         const std::uint32_t across = (columns / width - 1) / block.x + 1;
+        // What columns share is read by every block: a few blocks a multiprocessor, with many
+        // lines.
         const std::uint32_t down =
-            std::max(1U, std::min((lines - 1) / (4 * block.y) + 1, 8192 / across));
+            std::max(1U, std::min((lines - 1) / (4 * block.y) + 1, 1024 / across));
         return [=](const CudaContext& context) {
           launch(packed_columns<T, N, F>, dim3(across, down), block, context.stream, columns, lines,
                  body);
@@ -139,7 +141,7 @@ class CudaEngine {
         const dim3 block = column_block(rows, width);
         const std::uint32_t across = (rows / width - 1) / block.x + 1;
         const std::uint32_t parts =
-            std::max(1U, std::min((count - 1) / (8 * block.y) + 1, 1024 / across));
+            std::max(1U, std::min((count - 1) / (8 * block.y) + 1, 512 / across));
         auto* sums = reinterpret_cast<Sum*>(buffer(std::size_t{rows} * parts * sizeof(Sum)));
         return [=](const CudaContext& context) {
           launch(reduce_columns<Body, Sum>, dim3(across, parts), block, context.stream, rows, count,

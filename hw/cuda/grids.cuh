@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(column_threads)
   constexpr int operands = decltype(body.columns)::operands;
   constexpr std::uint32_t width = 16 / sizeof(T);
   using Vector = Lanes<T, width>;
-  __shared__ Sum shared[column_threads];
+  __shared__ Sum shared[width][column_threads];
   const std::uint32_t row = (blockIdx.x * blockDim.x + threadIdx.x) * width;
   const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
   const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
@@ -141,15 +141,19 @@ __global__ void __launch_bounds__(column_threads)
       }
     }
   }
-  for (std::uint32_t k = 0; k < width; ++k) {
-    __syncthreads();
-    shared[threadIdx.y * blockDim.x + threadIdx.x] = sum[k];
-    __syncthreads();
-    if (threadIdx.y != 0 || row >= rows) continue;
-    for (unsigned lane = 1; lane < blockDim.y; ++lane) {
-      sum[k] += shared[lane * blockDim.x + threadIdx.x];
-    }
-    sums[std::size_t{blockIdx.y} * rows + row + k] = sum[k];
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (std::uint32_t k = 0; k < width; ++k) shared[k][thread] = sum[k];
+  __syncthreads();
+  // A thread for each of the block's rows: neighbours have neighbouring threads' sums.
+  const unsigned lane_rows = blockDim.x * width;
+  for (unsigned r = thread; r < lane_rows; r += blockDim.x * blockDim.y) {
+    const unsigned k = r / blockDim.x, x = r % blockDim.x;
+    const std::uint32_t to = (blockIdx.x * blockDim.x + x) * width + k;
+    if (to >= rows) continue;
+    Sum all = shared[k][x];
+#pragma unroll 8
+    for (unsigned lane = 1; lane < blockDim.y; ++lane) all += shared[k][lane * blockDim.x + x];
+    sums[std::size_t{blockIdx.y} * rows + to] = all;
   }
 }
 
@@ -209,6 +213,7 @@ __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body
   __shared__ Sum shared[most_finish_lanes][finish_rows];
   const std::uint32_t row = blockIdx.x * finish_rows + threadIdx.x;
   Sum sum{};
+#pragma unroll 8
   for (std::uint32_t part = threadIdx.y; row < rows && part < parts; part += blockDim.y) {
     sum += sums[std::size_t{part} * rows + row];
   }
