@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/errors.hpp"
-#include "core/fp8.hpp"
 #include "hw/math/gather.hpp"
 #include "hw/math/pointwise.hpp"
 
@@ -324,15 +323,6 @@ void check_runnable(const Network& network, const std::string& where) {
 
 void check_runnable(const ExecDag& dag, const std::string& where) {
   check_runnable(dag.network, where);
-  for (std::size_t l = 0; multiplies_in_fp8(dag.precision) && l < dag.network.layers.size(); ++l) {
-    const Layer& layer = dag.network[LayerId{l}];
-    if (layer.kind.as<ExpertDense>() == nullptr || !multiplies_in_fp8(dag.network, LayerId{l})) {
-      continue;
-    }
-    throw InputError(where, fmt::format("layer '{}' (experts' products in FP8)", layer.name),
-                     "real hardware cannot run this yet; use --precision bf16, or simulate it "
-                     "without --hw");
-  }
   for (std::size_t i = 0; i < dag.size(); ++i) {
     if (dag.kind(OpId{i}) != OpKind::compute) continue;
     const Work work = dag.work(std::get<Compute>(dag.op(OpId{i})).work);

@@ -267,8 +267,9 @@ class CudaEngine {
   [[nodiscard]] char* buffer(std::size_t bytes);
   [[nodiscard]] bool is_in_fp8(const DenseRequest<T>& request) const;
   [[nodiscard]] CastState* cast_state();
+  /// batch   matrices that are transposed each by itself
   [[nodiscard]] Fp8Operand fp8_operand(const View<T>& view, const Region& region, bool gradient,
-                                       bool transposed);
+                                       bool transposed, std::int64_t batch);
   /// Nothing if cuBLASLt cannot.
   [[nodiscard]] std::optional<Action> multiply_in_fp8(const DenseRequest<T>& request);
   void need_workspace(std::size_t bytes);

@@ -261,6 +261,11 @@ std::shared_ptr<MatrixPlan> CudaEngine<T>::matrix_plan(MatrixShape shape) {
 template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply_each(
     const DenseRequest<T>& r) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (r.experts && is_in_fp8(r)) {
+      if (std::optional<Action> action = multiply_in_fp8(r)) return action;
+    }
+  }
   const std::size_t last = r.x.rank() - 1;
   const std::int64_t inner = r.x[last].size();
   const std::int64_t batch =

@@ -24,14 +24,15 @@ struct alignas(16) CastState {
   std::uint32_t unused = 0;
 };
 
-/// Widths are multiples of 16; the matrix lies row by row without gaps, at a multiple of 16 bytes.
+/// Of matrices of one size that lie behind each other and have one scale, as experts' have. Widths
+/// are multiples of 16; a matrix lies row by row without gaps, at a multiple of 16 bytes.
 template <class T>
 struct CastTask {
   const T* from = nullptr;
   std::uint32_t rows = 0, columns = 0;
-  std::uint32_t padded_rows = 0;       ///< of the transposed copy; zeros from `rows` on
+  std::uint32_t padded_rows = 0;       ///< of a transposed copy; zeros from `rows` on
   std::uint8_t* copy = nullptr;        ///< row by row; null: not wanted
-  std::uint8_t* transposed = nullptr;  ///< column by column; null: not wanted
+  std::uint8_t* transposed = nullptr;  ///< each column by column; null: not wanted
   const float* maxima = nullptr;       ///< whose largest the scale follows from
   std::uint32_t maxima_count = 0;
   CastState* state = nullptr;
@@ -95,7 +96,7 @@ __global__ inline void begin_casts(std::uint32_t count, CastState* states) {
   states[i].seen = 0;
 }
 
-/// A block for each tile of 64 × 64; blockIdx.x counts rows of tiles.
+/// A block for each tile of 64 × 64; blockIdx.x counts rows of tiles, blockIdx.z matrices.
 ///
 /// gradient   in E5M2, as gradients of outputs; else in E4M3
 template <class T, bool gradient>
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
   const bool usable = largest > 0 && largest <= largest_float;
   float scale = usable ? limit / largest : 1;
   if (!(scale <= largest_float)) scale = largest_float;
+  const std::uint64_t before_this = std::uint64_t{blockIdx.z} * task.rows * task.columns;
   const std::uint32_t first_row = blockIdx.x * cast_tile;
   const std::uint32_t first_column = blockIdx.y * cast_tile;
   const unsigned line = threadIdx.x / 8;
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
     const std::uint32_t column = first_column + 8 * eighth;
     EightBytes made{};
     if (row < task.rows && column < task.columns) {
-      const std::uint64_t at = std::uint64_t{row} * task.columns + column;
+      const std::uint64_t at = before_this + std::uint64_t{row} * task.columns + column;
       const EightOf<T> read = *reinterpret_cast<const EightOf<T>*>(task.from + at);
       for (int k = 0; k < 8; ++k) {
         const auto value = static_cast<float>(read.at[k]);
@@ -148,10 +150,11 @@ __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
       std::uint32_t at[2];
     };
     const std::uint32_t* from = tile + (begin + line) * words + 2 * eighth;
-    *reinterpret_cast<Words*>(task.transposed + std::uint64_t{column} * task.padded_rows +
+    const std::uint64_t line_of_all = std::uint64_t{blockIdx.z} * task.columns + column;
+    *reinterpret_cast<Words*>(task.transposed + line_of_all * task.padded_rows +
                               row) = {{from[0], from[1]}};
   }
-  const bool first = blockIdx.x == 0 && blockIdx.y == 0;
+  const bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
   if (first && threadIdx.x == 0) task.state->unit = 1 / scale;
   if (!task.notes) return;
   most = block_largest(most, seen);

@@ -28,6 +28,22 @@ struct MatrixPlan::Parts {
     cublas_check(cublasLtMatmulDescSetAttribute(operation, name, &value, sizeof value),
                  "cublasLtMatmulDescSetAttribute");
   }
+  /// Column-major matrices without gaps, `batch` of them behind each other.
+  void layout(cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows,
+              std::int64_t columns) const {
+    cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
+                                            static_cast<std::uint64_t>(columns), rows),
+                 "cublasLtMatrixLayoutCreate");
+    if (shape.batch == 1) return;
+    const auto count = static_cast<std::int32_t>(shape.batch);
+    const std::int64_t apart = rows * columns;
+    cublas_check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                  sizeof count),
+                 "cublasLtMatrixLayoutSetAttribute");
+    cublas_check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                  &apart, sizeof apart),
+                 "cublasLtMatrixLayoutSetAttribute");
+  }
   /// Whether cuBLASLt has an algorithm.
   [[nodiscard]] bool choose(cublasLtContext* handle) {
     cublasLtMatmulPreference_t preference = nullptr;
@@ -83,23 +99,9 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make(cublasLtContext* handle, const Matr
   if (multiprocessors > 0) {
     p.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
   }
-  const auto layout = [&](cublasLtMatrixLayout_t& to, std::int64_t rows, std::int64_t columns) {
-    cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
-                                            static_cast<std::uint64_t>(columns), rows),
-                 "cublasLtMatrixLayoutCreate");
-    if (shape.batch == 1) return;
-    const auto count = static_cast<std::int32_t>(shape.batch);
-    const std::int64_t apart = rows * columns;
-    cublas_check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                                  sizeof count),
-                 "cublasLtMatrixLayoutSetAttribute");
-    cublas_check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                  &apart, sizeof apart),
-                 "cublasLtMatrixLayoutSetAttribute");
-  };
-  const auto weights = [&](auto& to) { layout(to, shape.inner, shape.columns); };
-  const auto input = [&](auto& to) { layout(to, shape.inner, shape.rows); };
-  const auto output = [&](auto& to) { layout(to, shape.columns, shape.rows); };
+  const auto weights = [&](auto& to) { p.layout(to, type, shape.inner, shape.columns); };
+  const auto input = [&](auto& to) { p.layout(to, type, shape.inner, shape.rows); };
+  const auto output = [&](auto& to) { p.layout(to, type, shape.columns, shape.rows); };
   switch (shape.product) {
     case Product::forward:
       weights(p.a);
@@ -138,20 +140,14 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make_in_fp8(cublasLtContext* handle,
   if (multiprocessors > 0) {
     p.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
   }
-  const auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows,
-                         std::int64_t columns) {
-    cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
-                                            static_cast<std::uint64_t>(columns), rows),
-                 "cublasLtMatrixLayoutCreate");
-  };
   const std::int64_t summed = forward                          ? shape.inner
                               : shape.product == Product::data ? shape.columns
                                                                : padded_rows(shape.rows);
   const std::int64_t tall = forward ? shape.columns : shape.inner;
   const std::int64_t wide = shape.product == Product::weights ? shape.columns : shape.rows;
-  layout(p.a, CUDA_R_8F_E4M3, summed, tall);
-  layout(p.b, forward ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, summed, wide);
-  layout(p.c, CUDA_R_16BF, tall, wide);
+  p.layout(p.a, CUDA_R_8F_E4M3, summed, tall);
+  p.layout(p.b, forward ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, summed, wide);
+  p.layout(p.c, CUDA_R_16BF, tall, wide);
   if (!p.choose(handle)) return nullptr;
   return plan;
 }

@@ -45,7 +45,8 @@ class MatrixPlan {
   ///     weights   w = a · bᵀ      a: xᵀ, inner × padded rows    b: yᵀ, columns × padded rows
   ///
   /// each of them as cuBLASLt's column-major result. Weights and inputs are E4M3, gradients of
-  /// outputs E5M2. Null if cuBLASLt has no algorithm.
+  /// outputs E5M2; a batch has one number for all of its a, one for all of its b. Null if cuBLASLt
+  /// has no algorithm.
   [[nodiscard]] static std::unique_ptr<MatrixPlan> make_in_fp8(cublasLtContext* handle,
                                                                const MatrixShape& shape,
                                                                const Fp8Units& units,

@@ -1,6 +1,6 @@
-// Products of linear layers in FP8: members of CudaEngine. Tensors are bf16; an operation casts
-// what it multiplies into the workspace, as it lies and transposed, and cuBLASLt multiplies the
-// copies.
+// Products of linear layers and of experts in FP8: members of CudaEngine. Tensors are bf16; an
+// operation casts what it multiplies into the workspace, as it lies and transposed, and cuBLASLt
+// multiplies the copies.
 #pragma once
 
 #include "hw/cuda/engine.cuh"
@@ -36,7 +36,7 @@ CastState* CudaEngine<T>::cast_state() {
 template <class T>
 typename CudaEngine<T>::Fp8Operand CudaEngine<T>::fp8_operand(const View<T>& view,
                                                               const Region& region, bool gradient,
-                                                              bool transposed) {
+                                                              bool transposed, std::int64_t batch) {
   for (const Fp8Operand& known : casts_) {
     if (known.view.data == view.data && is_same(known.region, region) &&
         known.is_transposed == transposed) {
@@ -48,12 +48,13 @@ typename CudaEngine<T>::Fp8Operand CudaEngine<T>::fp8_operand(const View<T>& vie
   const Operand from = operand(view, region, false, false, false, kept_);
   CastTask<T> task;
   task.columns = static_cast<std::uint32_t>(region[region.rank() - 1].size());
-  task.rows = static_cast<std::uint32_t>(region.volume() / task.columns);
+  task.rows = static_cast<std::uint32_t>(region.volume() / (batch * task.columns));
   task.padded_rows = static_cast<std::uint32_t>(padded_rows(task.rows));
   task.state = cast_state();
   task.notes = delayed;
   const auto place = [&](std::uint32_t rows) {
-    return std::exchange(kept_, kept_ + aligned(std::size_t{rows} * task.columns));
+    const std::size_t elements = static_cast<std::size_t>(batch) * rows * task.columns;
+    return std::exchange(kept_, kept_ + aligned(elements));
   };
   // A backward pass multiplies its output's gradient both ways.
   const bool both = gradient && std::get<Compute>(dag_.op(op_)).pass == Pass::backward;
@@ -62,12 +63,12 @@ typename CudaEngine<T>::Fp8Operand CudaEngine<T>::fp8_operand(const View<T>& vie
   Fp8Operand turned{
       view, region, true, place(both || transposed ? task.padded_rows : 0), &task.state->unit, {}};
   float* const maxima = scratch(most_maxima);
-  const std::uint64_t eights = std::uint64_t{task.rows} * task.columns / 8;
+  const std::uint64_t eights = static_cast<std::uint64_t>(region.volume()) / 8;
   const auto blocks = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(most_maxima, (eights - 1) / (4 * cast_threads) + 1));
   const bool begins = delayed && !std::exchange(device.begins_casts, true);
   const dim3 tiles((std::max(task.rows, task.padded_rows) - 1) / cast_tile + 1,
-                   (task.columns - 1) / cast_tile + 1);
+                   (task.columns - 1) / cast_tile + 1, static_cast<unsigned>(batch));
   Fp8Operand& wanted = transposed ? turned : plain;
   wanted.cast = [=, this, &device](const CudaContext& context) {
     if (begins) {
@@ -110,15 +111,17 @@ template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply_in_fp8(
     const DenseRequest<T>& r) {
   const std::size_t last = r.y.rank() - 1;
-  const MatrixShape shape{r.product, Precision::bf16, r.y.volume() / r.y[last].size(),
-                          r.y[last].size(), r.x[last].size()};
+  const std::int64_t batch = r.experts ? r.y[0].size() : 1;
+  const MatrixShape shape{
+      r.product,        Precision::bf16,  r.y.volume() / (batch * r.y[last].size()),
+      r.y[last].size(), r.x[last].size(), batch};
   const bool forward = r.product == Product::forward;
   const bool weights = r.product == Product::weights;
   const std::size_t known = casts_.size();
-  const Fp8Operand a = weights ? fp8_operand(r.x_view, r.x, false, true)
-                               : fp8_operand(r.w_view, r.w, false, !forward);
-  const Fp8Operand b = forward ? fp8_operand(r.x_view, r.x, false, false)
-                               : fp8_operand(r.y_view, r.y, true, weights);
+  const Fp8Operand a = weights ? fp8_operand(r.x_view, r.x, false, true, batch)
+                               : fp8_operand(r.w_view, r.w, false, !forward, batch);
+  const Fp8Operand b = forward ? fp8_operand(r.x_view, r.x, false, false, batch)
+                               : fp8_operand(r.y_view, r.y, true, weights, batch);
   const Fp8Units units{a.unit, b.unit};
   const std::shared_ptr<MatrixPlan> plan =
       MatrixPlan::make_in_fp8(per_device_[current_.index()].blas, shape, units,

@@ -19,7 +19,6 @@
 #include "hw/layout.hpp"
 #include "hw/math/experts.hpp"
 #include "lowering/lower.hpp"
-#include "networks/networks.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/hw/host_difference.hpp"
 #include "tests/support/long_tests.hpp"
@@ -301,22 +300,6 @@ TEST_CASE("experts on hardware: busier experts than others are refused by the la
   CHECK(refusal_of([&] { hw::check_runnable(busy, "test"); }) ==
         "test: layer 'block0.mlp.experts.up' (experts that are busier than others); real hardware "
         "cannot run this yet; simulate it without --hw");
-}
-
-TEST_CASE("experts on hardware: experts' products in FP8 are refused, what stays in bf16 is not") {
-  const auto dag_of = [](const char* widths) {
-    const Network network = networks::load_network(
-        fmt::format("gpt:layers=1,heads=2,seq_length=4,vocab_size=8,experts=4,{}", widths), {},
-        "test");
-    ExecDag dag =
-        lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2));
-    dag.precision = Precision::fp8;
-    return dag;
-  };
-  hw::check_runnable(dag_of("hidden=16,ffn_hidden=24"), "test");
-  CHECK(refusal_of([&] { hw::check_runnable(dag_of("hidden=16,ffn_hidden=32"), "test"); }) ==
-        "test: layer 'block0.mlp.experts.up' (experts' products in FP8); real hardware cannot run "
-        "this yet; use --precision bf16, or simulate it without --hw");
 }
 
 }  // namespace parsim::testing

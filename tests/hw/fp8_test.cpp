@@ -1,7 +1,9 @@
-// Linear layers in FP8 on emulated GPUs: which products, what they are worth, what is refused.
+// Linear layers and experts in FP8 on emulated GPUs: which products, what they are worth, what is
+// refused.
 #include "core/fp8.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cmath>
@@ -20,9 +22,11 @@
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
+#include "tests/support/mixtures.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/refusal.hpp"
+#include "tests/support/world.hpp"
 
 namespace parsim::testing {
 namespace {
@@ -80,6 +84,31 @@ ExecDag on_one_gpu(const Network& network, Precision precision) {
       lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8)),
       precision);
 }
+
+/// Products of so many steps, as operations have them: one forward, one for the input's gradient
+/// and one for the weights'.
+std::string products_of(const ExecDag& dag, int steps) {
+  int forward = 0, backward = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    const Compute op = std::get<Compute>(dag.op(OpId{i}));
+    if (!multiplies_in_fp8(dag.network, dag.work(op.work).layer)) continue;
+    const bool back = op.pass != Pass::forward && op.pass != Pass::recompute;
+    (back ? backward : forward) += steps * (op.pass == Pass::backward ? 2 : 1);
+  }
+  return fmt::format("{} forward, {} backward", forward, backward);
+}
+std::string executed_products() {
+  const std::map<std::string, int>& all = emulated::fp8_products();
+  CHECK(all.size() <= 2);
+  return fmt::format("{} forward, {} backward", all.at("3 3"), all.at("3 2"));
+}
+int steps_of_check(Precision recipe) { return recipe == Precision::fp8_delayed ? 4 : 2; }
+
+/// Experts of widths that FP8 can, halved, too. Every token goes to all of them, so that no rounded
+/// probability decides which.
+const std::string wide_experts = "hidden=32,ffn_hidden=64";
+const std::string all_experts = "experts=4,top_k=4,capacity=0.6";
 
 }  // namespace
 
@@ -196,6 +225,47 @@ TEST_CASE("fp8: data, tensor and pipeline parallelism compute the host's numbers
     const int forward = steps * 12 * tp * dp * (pp == 1 ? 1 : 2);
     CHECK(emulated::fp8_products() ==
           std::map<std::string, int>{{"3 2", 2 * forward}, {"3 3", forward}});
+  }
+}
+
+TEST_CASE("fp8: experts on one GPU are one product with one scale for each tensor") {
+  for (const Precision recipe : {Precision::fp8, Precision::fp8_delayed}) {
+    const EmulatedGpus machine({});
+    CAPTURE(to_text(recipe));
+    const Network network = tiny_moe(all_experts, 1, wide_experts);
+    // Queries, keys and values, the output, and experts up and down; not the router.
+    const ExecDag dag = on_one_gpu(network, recipe);
+    const int steps = steps_of_check(recipe);
+    CHECK(products_of(dag, 1) == "6 forward, 12 backward");
+    emulated::fp8_products().clear();
+    CHECK(hw::CudaExecutor({}).check(dag) == "");
+    CHECK(executed_products() == products_of(dag, steps));
+  }
+}
+
+TEST_CASE("fp8: divided experts compute the host's numbers") {
+  std::vector<ExpertDegrees> all{{1, 2, 1, 2}, {2, 2, 1, 2}};
+  if (long_tests()) {
+    const std::initializer_list<ExpertDegrees> more{{1, 4, 1, 4}, {2, 2, 2, 2}, {2, 2, 1, 4, true}};
+    all.insert(all.end(), more);
+  }
+  unsigned seed = 0;
+  for (const ExpertDegrees& degrees : all) {
+    const World world(tiny_moe(all_experts, degrees.pipeline, wide_experts),
+                      star_of(8, "10 GB/s", "1us"));
+    strategies::StrategyInput input = world.input(4);
+    input.micro_batches = degrees.pipeline == 1 ? 1 : 2;
+    if (!degrees.whole) input.expert_tensor_parallel = static_cast<std::int32_t>(degrees.tensor);
+    const Precision recipe = seed % 2 == 0 ? Precision::fp8_delayed : Precision::fp8;
+    const ExecDag dag = in_precision(
+        lowering::lower(world.network, world.cluster, mixture_plan(input, degrees)), recipe);
+    const EmulatedGpus machine({.gpus = 8, .seed = seed++});
+    CAPTURE(degrees.tensor);
+    CAPTURE(degrees.pipeline);
+    CAPTURE(degrees.experts);
+    emulated::fp8_products().clear();
+    CHECK(hw::CudaExecutor({}).check(dag) == "");
+    CHECK(executed_products() == products_of(dag, steps_of_check(recipe)));
   }
 }
 

@@ -13,11 +13,12 @@
 namespace parsim::testing {
 
 /// A language model whose loss is of its first word: what the interpreter can compute.
-[[nodiscard]] inline Network tiny_moe(const std::string& options, std::size_t layers = 2) {
-  Network net = networks::load_network(
-      "gpt:layers=" + std::to_string(layers) +
-          ",hidden=8,heads=4,seq_length=4,vocab_size=6,ffn_hidden=6," + options,
-      {}, "test");
+[[nodiscard]] inline Network tiny_moe(const std::string& options, std::size_t layers = 2,
+                                      const std::string& widths = "hidden=8,ffn_hidden=6") {
+  Network net =
+      networks::load_network("gpt:layers=" + std::to_string(layers) +
+                                 ",heads=4,seq_length=4,vocab_size=6," + widths + "," + options,
+                             {}, "test");
   net.layers.pop_back();
   const LayerId first =
       add_layer(net, "first", Slicing{0, 0, 1, 1}, {LayerId{net.layers.size() - 1}});

@@ -64,7 +64,8 @@ bool agree_in_fp8(const Operation& how, const Layout& a, const Layout& b, const 
   const bool sizes = a.rows == b.rows && a.columns == c.rows && b.columns == c.columns;
   return types && sizes && how.a == CUBLAS_OP_T && how.b == CUBLAS_OP_N && a.rows % 16 == 0 &&
          a.columns % 16 == 0 && a.leading % 16 == 0 && b.leading % 16 == 0 && c.leading % 8 == 0 &&
-         a.batch == 1 && b.batch == 1 && c.batch == 1;
+         a.batch == b.batch && a.batch == c.batch && a.apart % 16 == 0 && b.apart % 16 == 0 &&
+         c.apart % 8 == 0;
 }
 
 bool agree(const Operation& how, const Layout& a, const Layout& b, const Layout& c) {
@@ -96,21 +97,22 @@ void multiply_one(const Operation& how, const Layout& la, const T* a, const Layo
   }
 }
 
-void multiply_in_fp8(const Operation& how, const Layout& la, const void* a, const Layout& lb,
-                     const void* b, const Layout& lc, __nv_bfloat16* c, double beta) {
-  const auto format_of = [](const Layout& l) { return l.type == CUDA_R_8F_E4M3 ? e4m3 : e5m2; };
-  ++fp8_products()[std::to_string(format_of(la).mantissa) + " " +
-                   std::to_string(format_of(lb).mantissa)];
-  const auto numbers = [&](const Layout& l, const void* codes) {
-    std::vector<double> all;
-    const Fp8Format format = format_of(l);
-    for (std::int64_t i = 0; i < l.leading * l.columns; ++i) {
-      all.push_back(double{from_fp8(format, static_cast<const std::uint8_t*>(codes)[i])});
-    }
-    return all;
-  };
-  const std::vector<double> left = numbers(la, a);
-  const std::vector<double> right = numbers(lb, b);
+Fp8Format format_of(const Layout& layout) { return layout.type == CUDA_R_8F_E4M3 ? e4m3 : e5m2; }
+
+std::vector<double> numbers_in_fp8(const Layout& layout, const std::uint8_t* codes) {
+  std::vector<double> all;
+  const Fp8Format format = format_of(layout);
+  for (std::int64_t i = 0; i < layout.leading * layout.columns; ++i) {
+    all.push_back(double{from_fp8(format, codes[i])});
+  }
+  return all;
+}
+
+void multiply_one_in_fp8(const Operation& how, const Layout& la, const std::uint8_t* a,
+                         const Layout& lb, const std::uint8_t* b, const Layout& lc,
+                         __nv_bfloat16* c, double beta) {
+  const std::vector<double> left = numbers_in_fp8(la, a);
+  const std::vector<double> right = numbers_in_fp8(lb, b);
   double scale = 1;
   for (const float* one : how.scales) scale *= one == nullptr ? 1 : double{*one};
   for (std::int64_t j = 0; j < lc.columns; ++j) {
@@ -124,6 +126,18 @@ void multiply_in_fp8(const Operation& how, const Layout& la, const void* a, cons
       const double before = beta == 0 ? 0 : beta * double{static_cast<float>(to)};
       to = __nv_bfloat16(scale * sum + before);
     }
+  }
+}
+
+/// The scales of a and b are those of all products of the batch.
+void multiply_in_fp8(const Operation& how, const Layout& la, const void* a, const Layout& lb,
+                     const void* b, const Layout& lc, __nv_bfloat16* c, double beta) {
+  ++fp8_products()[std::to_string(format_of(la).mantissa) + " " +
+                   std::to_string(format_of(lb).mantissa)];
+  for (std::int32_t n = 0; n < lc.batch; ++n) {
+    multiply_one_in_fp8(how, la, static_cast<const std::uint8_t*>(a) + n * la.apart, lb,
+                        static_cast<const std::uint8_t*>(b) + n * lb.apart, lc, c + n * lc.apart,
+                        beta);
   }
 }
 
