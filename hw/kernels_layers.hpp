@@ -266,13 +266,15 @@ class LayerKernels : private KernelMaker<Engine> {
 
   void remap(std::size_t i, const Region& piece, const IndexMap& map) {
     if (piece.empty()) return;
-    if (map.kind == IndexMap::Kind::shift && map.step == 1 && map.offset == 0) {
+    if (map.kind == IndexMap::Kind::shift && map.step == 1) {
       if (!p_.forward() && !p_.wants_input(i)) return;
-      const std::array<View<T>, 2> views = p_.forward() ? std::array{p_.out, p_.inputs[i]}
-                                                        : std::array{gradient(i), p_.out_gradient};
+      View<T> own = p_.forward() ? p_.inputs[i] : gradient(i);
+      own.begin[map.axis] -= map.offset;  // positions are the output's
+      const std::array<View<T>, 2> views =
+          p_.forward() ? std::array{p_.out, own} : std::array{own, p_.out_gradient};
       const std::optional<std::size_t> to =
           p_.forward() ? std::nullopt : std::optional<std::size_t>{i};
-      if (packed(piece, views, to, Same{})) return;
+      if (map.offset == 0 && packed(piece, views, to, Same{})) return;
       return each(piece.volume(),
                   Copy<T>{walk_over(piece, views), start_of(views[0], piece),
                           start_of(views[1], piece), p_.forward() ? Move::copy : Move::add});

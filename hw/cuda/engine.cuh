@@ -97,6 +97,15 @@ class CudaEngine {
     };
   }
 
+  [[nodiscard]] Action for_each(std::uint32_t count, const Copy<T>& copy) const {
+    constexpr int width = 16 / sizeof(T);
+    if (copy.move == Move::atomic_add || !has_lanes(copy.walk, width) ||
+        !has_wide_access(copy.to) || !has_wide_access(copy.from)) {
+      return for_each<Copy<T>>(count, copy);
+    }
+    return for_each<CopyLanes<T, width>>(count / width, in_lanes<width>(copy));
+  }
+
   template <int N, class F>
   [[nodiscard]] Action for_each(std::uint32_t count, Packed<T, N, F> body) const {
     constexpr unsigned threads = 256;

@@ -92,6 +92,55 @@ struct Copy {
   }
 };
 
+/// The same, `width` neighbours at once: extents, strides and pointers are of lanes.
+template <class T, int width>
+struct CopyLanes {
+  Walk<2> walk;
+  Lanes<T, width>* to = nullptr;
+  const Lanes<T, width>* from = nullptr;
+  bool adds = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[2] = {};
+    walk.at(i, offset);
+    Lanes<T, width> value = from[offset[1]];
+    if (adds) {
+      for (int k = 0; k < width; ++k) {
+        value.at[k] = static_cast<T>(static_cast<Wide<T>>(to[offset[0]].at[k]) +
+                                     static_cast<Wide<T>>(value.at[k]));
+      }
+    }
+    to[offset[0]] = value;
+  }
+};
+
+/// Whether innermost elements lie side by side in groups of `width`, and lines a multiple apart.
+template <int N>
+[[nodiscard]] constexpr bool has_lanes(const Walk<N>& walk, std::uint32_t width) {
+  if (walk.rank == 0 || walk.extent[walk.rank - 1] % width != 0) return false;
+  for (int n = 0; n < N; ++n) {
+    if (walk.stride[n][walk.rank - 1] != 1) return false;
+    for (int a = 0; a + 1 < walk.rank; ++a) {
+      if (walk.stride[n][a] % width != 0) return false;
+    }
+  }
+  return true;
+}
+
+/// Of a copy that has lanes and sums nothing atomically.
+template <int width, class T>
+[[nodiscard]] CopyLanes<T, width> in_lanes(const Copy<T>& copy) {
+  CopyLanes<T, width> result{copy.walk, reinterpret_cast<Lanes<T, width>*>(copy.to),
+                             reinterpret_cast<const Lanes<T, width>*>(copy.from),
+                             copy.move == Move::add};
+  Walk<2>& walk = result.walk;
+  walk.extent[walk.rank - 1] /= width;
+  for (auto& strides : walk.stride) {
+    for (int a = 0; a + 1 < walk.rank; ++a) strides[a] /= width;
+  }
+  return result;
+}
+
 template <class T>
 struct Zero {
   Walk<1> walk;

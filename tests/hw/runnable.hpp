@@ -45,6 +45,8 @@ namespace parsim::testing {
   x = add_layer(net, "add", Combine{"add"}, {counted, uncounted});
   x = add_layer(net, "norm2", Norm{NormKind::batch, false, 0}, {x});
   x = pool("apart", PoolKind::max, {2, 2, 0, 0, 1}, x, true);
+  const LayerId halved = pool("halved", PoolKind::average, {2, 2, 0, 0, 1}, trunk, true);
+  x = add_layer(net, "joined", Concat{0}, {x, halved, x});
   x = add_layer(net, "flatten", Flatten{}, {x});
   x = add_layer(net, "scores", Dense{5}, {x});
   add_layer(net, "loss", Loss{}, {x});
