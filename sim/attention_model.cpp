@@ -47,9 +47,8 @@ std::string_view name_of(AttentionKernel kernel) {
     case AttentionKernel::automatic:
       return "FlashAttention-2";
     case AttentionKernel::flash1:
-      return "FlashAttention-1";
     case AttentionKernel::triton:
-      return "FlashAttention Triton";
+      return "FlashAttention-1";
     case AttentionKernel::xformers:
       return "xformers";
   }
@@ -67,8 +66,7 @@ const AttentionModel* find(std::string_view device, std::string_view kernel) {
 
 /// A row that the automatic choice leaves alone.
 bool is_optional(const AttentionModel& model) {
-  return model.kernel == name_of(AttentionKernel::flash1) ||
-         model.kernel == name_of(AttentionKernel::triton);
+  return model.kernel == name_of(AttentionKernel::flash1);
 }
 
 AttentionRates automatic_rates(const DeviceModel& device) {
@@ -99,7 +97,7 @@ AttentionRates attention_rates(const DeviceModel& device, AttentionKernel kernel
   const std::string_view older = name_of(AttentionKernel::xformers);
   if (kernel == AttentionKernel::automatic || automatic.model->kernel == older) return automatic;
   if (const AttentionModel* own = find(device.name, name_of(kernel))) {
-    return {*own, Origin::modelled};
+    return {*own, kernel == AttentionKernel::triton ? Origin::guessed : Origin::modelled};
   }
   const AttentionModel* there = find(reference, name_of(AttentionKernel::automatic));
   const AttentionModel* curve = find(reference, name_of(kernel));

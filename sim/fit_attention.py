@@ -28,7 +28,8 @@ ROWS, MODELS = HERE / "attention_rows.csv", HERE / "attention_models.csv"
 BOTH_WAYS = ["a100-sxm4-80", "h100-sxm5", "rtx-a5000"]
 # FlashAttention-2 needs Ampere; on older cards PyTorch takes xformers' kernel, measured on an A100.
 OLDER = "xformers"
-KERNELS = [OLDER, "FlashAttention-1", "FlashAttention Triton"]
+# The charts' "FlashAttention Triton" is Triton's own (triton.ops), not the flash_attn_triton.py that trainers call.
+KERNELS = [OLDER, "FlashAttention-1"]
 A100, H100 = "a100-sxm4-80", "h100-sxm5"
 # Forward only: the kernel that a trainer of today would run there.
 FORWARD = {"l40s": "vllm_flash_attn_fa2", "b200-sxm": "vllm_flashinfer_trtllmprefill",
@@ -42,7 +43,7 @@ SHAPE = ["backward", "narrow", "forward_keys", "backward_keys", "masked_keys", "
 ROWS_HEADER = """\
 # Fused attention as others measured it. TFLOP/s count 4 batch heads seq^2 head_dim operations
 # forward (half of them with a causal mask), 2.5 times as many backward.
-# FlashAttention 1, 2 and in Triton, and xformers: labels of the charts of Dao-AILab/flash-attention (BSD-3-Clause),
+# FlashAttention 1 and 2, and xformers: labels of the charts of Dao-AILab/flash-attention (BSD-3-Clause),
 # integers; A5000: times stated in its issue tracker. Others, forward only, with a paged cache if causal: medians over
 # versions of ai-dynamo/aiconfigurator, commit 095f58a, aic-core/src/aiconfigurator_core/systems/data
 # (Apache-2.0), of at least 512 tokens and 100 us. Written by sim/fit_attention.py extract.

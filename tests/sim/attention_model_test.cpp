@@ -160,23 +160,28 @@ TEST_CASE("attention model: an older kernel has its rows, elsewhere a level by t
     device.architecture = architecture;
     return attention_rates(device, kernel);
   };
-  const auto a100 = of("a100-sxm4-80", "8.0", AttentionKernel::triton);
-  CHECK(a100.model->kernel == "FlashAttention Triton");
+  const auto a100 = of("a100-sxm4-80", "8.0", AttentionKernel::flash1);
+  CHECK(a100.model->kernel == "FlashAttention-1");
   CHECK(a100.origin == Origin::modelled);
-  CHECK(of("h100-sxm5", "9.0", AttentionKernel::flash1).origin == Origin::modelled);
-
-  const auto h100 = of("h100-sxm5", "9.0", AttentionKernel::triton);
-  CHECK(h100.origin == Origin::guessed);
-  const double there = of("a100-sxm4-80", "8.0", AttentionKernel::automatic).model->level;
-  const double here = of("h100-sxm5", "9.0", AttentionKernel::automatic).model->level;
-  CHECK(h100.model->level == testing::approx(a100.model->level * here / there));
-  CHECK(h100.model->masked == a100.model->masked);
+  const auto h100 = of("h100-sxm5", "9.0", AttentionKernel::flash1);
+  CHECK(h100.origin == Origin::modelled);
 
   // FlashAttention 1 on H100 was measured: what it would be given by the rule is near.
-  const double measured = of("h100-sxm5", "9.0", AttentionKernel::flash1).model->level;
-  const double ruled =
-      of("a100-sxm4-80", "8.0", AttentionKernel::flash1).model->level * here / there;
-  CHECK(measured == testing::approx(ruled).epsilon(0.01));
+  const double there = of("a100-sxm4-80", "8.0", AttentionKernel::automatic).model->level;
+  const double here = of("h100-sxm5", "9.0", AttentionKernel::automatic).model->level;
+  CHECK(h100.model->level == testing::approx(a100.model->level * here / there).epsilon(0.01));
+  const auto other = of("rtx-3090", "8.6", AttentionKernel::flash1);
+  const double level = of("rtx-3090", "8.6", AttentionKernel::automatic).model->level;
+  CHECK(other.origin == Origin::guessed);
+  CHECK(other.model->level == testing::approx(a100.model->level * level / there));
+  CHECK(other.model->masked == a100.model->masked);
+
+  // No table has the one in Triton.
+  for (const char* name : {"a100-sxm4-80", "h100-sxm5"}) {
+    const auto triton = of(name, "8.0", AttentionKernel::triton);
+    CHECK(triton.origin == Origin::guessed);
+    CHECK(triton.model->level == of(name, "8.0", AttentionKernel::flash1).model->level);
+  }
 
   for (const AttentionKernel kernel : {AttentionKernel::flash1, AttentionKernel::triton}) {
     CHECK(of("t4", "7.5", kernel).model->kernel == "xformers");
