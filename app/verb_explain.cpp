@@ -59,17 +59,15 @@ std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
   throw BrokenInvariant("an operation kind outside its enum");
 }
 
-// On large clusters an explanation takes seconds, too, so it does not try everything.
-constexpr std::size_t most_searching = 32;   ///< devices, for strategies that search
-constexpr std::size_t most_pairs = 400'000;  ///< layers x devices², for other splits of layers
+// An explanation should cost no more than what it explains, so it does not try everything.
+constexpr std::size_t most_pairs = 100'000;  ///< layers x devices², for other splits of layers
+
+/// Strategies that make a plan at once. The others search, most of them for pipelines, whose layers
+/// are no other split of a plan of one stage.
+constexpr std::array<std::string_view, 4> plan_at_once{"data", "model-even", "model", "owt"};
 
 bool searches(const strategies::Strategy& strategy) {
-  return std::any_of(experiment::options().begin(), experiment::options().end(),
-                     [&](const experiment::Option& option) {
-                       const bool of_searches =
-                           option.flag == "--budget" || option.flag == "--search-costs";
-                       return of_searches && option.is_read_by(strategy.name);
-                     });
+  return std::find(plan_at_once.begin(), plan_at_once.end(), strategy.name) == plan_at_once.end();
 }
 
 struct Share {
@@ -310,8 +308,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   const auto top =
       static_cast<std::size_t>(request.top.value_or(std::numeric_limits<std::int64_t>::max()));
   // The strategy 'best' starts from all others, however long their searches take.
-  const bool all =
-      devices <= most_searching || (chosen != nullptr && chosen->plan == strategies::plan_best);
+  const bool all = chosen != nullptr && chosen->plan == strategies::plan_best;
   std::vector<std::string> left_out;
   for (const strategies::Strategy& row : strategies::all()) {
     if (&row == chosen || row.plan == strategies::plan_best) continue;
@@ -387,7 +384,11 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   }
   const std::optional<Seconds> on_faster_links = experiment::step_on_faster_links(experiment, run);
   // A step that they slow down says so already.
-  if (on_faster_links && experiment::links_anomaly(experiment, run, planned.plan).empty()) {
+  const std::vector<std::string>& said = run.result.notes;
+  const bool anomaly = std::any_of(said.begin(), said.end(), [](const std::string& note) {
+    return note.starts_with(experiment::links_anomaly_begins);
+  });
+  if (on_faster_links && !anomaly) {
     document.notes.push_back(experiment::faster_links_text(run.result.step_time, *on_faster_links));
   }
   document.csv_table = 2;

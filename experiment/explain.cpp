@@ -216,7 +216,9 @@ Explanation explain(const strategies::StrategyInput& input, const Plan& plan,
         changed.schedule.stage_of_layer[l] = option.stage;
         try {
           validate(changed, input.network, input.cluster, "--plan");
-          const Seconds step = estimator.step_time(changed);
+          const Seconds limit =
+              reason.alternative.empty() ? lowering::Estimator::unlimited : reason.alternative_step;
+          const Seconds step = estimator.step_time(changed, limit);
           if (reason.alternative.empty() || step < reason.alternative_step) {
             reason.alternative = option.name;
             reason.alternative_step = step;

@@ -61,9 +61,9 @@ std::string faster_links_text(Seconds step, Seconds on_faster_links) {
                        100 * change);
   }
   return fmt::format(
-      "anomaly: with every link twice as fast the step would take {} ({:+.2f} %): messages compete "
+      "{}with every link twice as fast the step would take {} ({:+.2f} %): messages compete "
       "and operations keep their order, so that what arrives earlier holds up what matters more",
-      to_text(on_faster_links), 100 * change);
+      links_anomaly_begins, to_text(on_faster_links), 100 * change);
 }
 
 }  // namespace parsim::experiment

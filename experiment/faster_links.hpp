@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "experiment/run.hpp"
 
@@ -20,6 +21,8 @@ namespace parsim::experiment {
 [[nodiscard]] std::optional<Seconds> step_on_faster_links(const Experiment& experiment,
                                                           const Run& run);
 
+/// How the line begins that says that faster links slow a step down.
+constexpr std::string_view links_anomaly_begins = "anomaly: ";
 /// One line of a report.
 [[nodiscard]] std::string faster_links_text(Seconds step, Seconds on_faster_links);
 

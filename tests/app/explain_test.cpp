@@ -106,12 +106,18 @@ TEST_CASE("explain: says how much was simulated and left out, and how a paramete
     });
   };
   CHECK(said("were simulated: each of the others is equal to one of them"));
-  CHECK(said("not asked for other splits, because they search: hybrid, layer-wise, hypergraph"));
+  constexpr std::string_view not_asked =
+      "not asked for other splits, because they search: pipeline, hybrid, tensor, layer-wise, "
+      "hypergraph";
+  CHECK(said(not_asked));
   CHECK(!said("one worker at a time"));
   arguments.values["--no-symmetry"] = {""};
   CHECK(!said("were simulated"));
   arguments.values["--sync"] = {"ps"};
   CHECK(said("one worker at a time"));
+  // Searches take many times as long as the plan that is explained, on few devices, too.
+  arguments.values["--cluster"] = {"star:2,device=p100-sxm2,rate=5GB/s,latency=1us"};
+  CHECK(said(not_asked));
 }
 
 }  // namespace parsim::app
