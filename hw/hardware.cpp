@@ -31,11 +31,6 @@ void check_precision(const ExecDag& dag, const Machine& machine, std::int32_t de
         fmt::format("'{}' with --hw-backend {}", to_text(dag.precision), machine.backend),
         "accepted there: fp32, tf32, bf16, fp16; FP8 on GPUs");
   }
-  if (dag.precision == Precision::fp8_blockwise) {
-    throw InputError("--precision",
-                     "'fp8-blockwise' with --hw, which has no kernels that scale by blocks",
-                     "accepted there: fp8, fp8-delayed, fp32, tf32, bf16, fp16");
-  }
   if (without_fp8(dag.precision) != Precision::bf16) return;
   for (std::int32_t d = 0; d < devices; ++d) {
     const DeviceModel& model = machine.cluster.model(DeviceId{d});
@@ -46,6 +41,15 @@ void check_precision(const ExecDag& dag, const Machine& machine, std::int32_t de
                      fp8 ? "accepted there: fp32; bf16 and tf32 from compute capability 8.0, FP8 "
                            "from 8.9"
                          : "accepted there: fp32; bf16 and tf32 from compute capability 8.0");
+  }
+  for (std::int32_t d = 0; d < devices && dag.precision == Precision::fp8_blockwise; ++d) {
+    const DeviceModel& model = machine.cluster.model(DeviceId{d});
+    if (compute_capability(model) == 9.0) continue;
+    throw InputError("--precision",
+                     fmt::format("fp8-blockwise on {}, whose compute capability is {}", model.name,
+                                 model.architecture),
+                     "accepted there: fp8, fp8-delayed, fp32, tf32, bf16, fp16; cuBLASLt scales by "
+                     "blocks on compute capability 9.0 only");
   }
 }
 
@@ -68,8 +72,9 @@ std::vector<Bytes> fp8_workspaces(const ExecDag& dag, std::int32_t devices) {
     const bool forward = op.pass == Pass::forward || op.pass == Pass::recompute;
     const std::int64_t gradients = forward ? 0 : 2 * p.out_gradient.region.volume();
     Bytes& bytes = most[op.device.index()];
-    bytes.value = std::max(
-        bytes.value, p.inputs[0].region.volume() + p.parameters[0].region.volume() + gradients);
+    std::int64_t copies = p.inputs[0].region.volume() + p.parameters[0].region.volume() + gradients;
+    if (dag.precision == Precision::fp8_blockwise) copies += copies / 32;  // four bytes for 128
+    bytes.value = std::max(bytes.value, copies);
   }
   return most;
 }

@@ -227,8 +227,8 @@ double tolerance(const ExecDag& dag) {
     most = std::max(most, products.back());
   }
   const double e4m3 = rounding_error(3);
-  const double e5m2 = rounding_error(2);
-  return others + std::sqrt(most * (3 * e4m3 * e4m3 + e5m2 * e5m2));
+  const double gradients = dag.precision == Precision::fp8_blockwise ? e4m3 : rounding_error(2);
+  return others + std::sqrt(most * (3 * e4m3 * e4m3 + gradients * gradients));
 }
 
 std::string worst_difference(

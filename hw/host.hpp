@@ -122,6 +122,8 @@ class HostNumbers {
 /// (E4M3 forward, E4M3 and E5M2 backward), and the longest path has n of them there and n back:
 ///
 ///     bf16's + √(n · (2 e(3)² + e(3)² + e(2)²)),   e = rounding_error
+///
+/// Scaled by blocks gradients are E4M3, too.
 [[nodiscard]] double tolerance(const ExecDag& dag);
 
 /// The tensor with the largest relative error, if that exceeds the tolerance, else "". In fp32:

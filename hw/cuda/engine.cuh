@@ -16,7 +16,7 @@
 #include "hw/cuda/check.hpp"
 #include "hw/cuda/convolution.hpp"
 #include "hw/cuda/devices.hpp"
-#include "hw/cuda/fp8.cuh"
+#include "hw/cuda/fp8_blocks.cuh"
 #include "hw/cuda/fused_attention.hpp"
 #include "hw/cuda/grids.cuh"
 #include "hw/cuda/launch.cuh"
@@ -269,8 +269,10 @@ class CudaEngine {
     Region region;
     bool is_transposed = false;
     std::size_t offset = 0;
-    const float* unit = nullptr;
-    Action cast;  ///< before the product; empty: another product has done it
+    const float* unit = nullptr;      ///< without blocks
+    std::size_t scales = 0;           ///< offset of the blocks' scales
+    std::uint64_t scales_of_one = 0;  ///< of each matrix of a batch
+    Action cast{};                    ///< before the product; empty: another product has done it
   };
 
   [[nodiscard]] char* buffer(std::size_t bytes);
@@ -279,6 +281,9 @@ class CudaEngine {
   /// batch   matrices that are transposed each by itself
   [[nodiscard]] Fp8Operand fp8_operand(const View<T>& view, const Region& region, bool gradient,
                                        bool transposed, std::int64_t batch);
+  /// The same with a scale for each block, `squares` for weights.
+  [[nodiscard]] Fp8Operand operand_by_blocks(const View<T>& view, const Region& region,
+                                             bool squares, bool transposed, std::int64_t batch);
   /// Nothing if cuBLASLt cannot.
   [[nodiscard]] std::optional<Action> multiply_in_fp8(const DenseRequest<T>& request);
   void need_workspace(std::size_t bytes);

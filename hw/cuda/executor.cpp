@@ -1,3 +1,5 @@
+#include <cublasLt.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -21,6 +23,10 @@ auto ask(const ExecDag& dag, const Question& question) {
         "--reduce-precision",
         std::string(to_text(dag.reduce_precision)).append(" with ").append(to_text(dag.precision)),
         std::string("accepted on CUDA: ").append(to_text(storage_of(dag.precision))));
+  }
+  constexpr std::size_t first = 120900;
+  if (dag.precision == Precision::fp8_blockwise && cublasLtGetVersion() < first) {
+    throw HardwareError("--precision: fp8-blockwise needs cuBLASLt 12.9 or newer");
   }
   if (without_fp8(dag.precision) == Precision::bf16) return question(CudaRuns<__nv_bfloat16>());
   if (dag.precision == Precision::fp16) return question(CudaRuns<__half>());

@@ -45,6 +45,13 @@ inline constexpr float largest_e4m3 = 448, largest_e5m2 = 57344, largest_float =
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 __device__ inline float size_of(float value) { return value < 0 ? -value : value; }
 
+/// What elements are multiplied by, of which none is larger than that.
+__device__ inline float fp8_scale(float limit, float largest) {
+  const bool usable = largest > 0 && largest <= largest_float;
+  const float scale = usable ? limit / largest : 1;
+  return scale <= largest_float ? scale : largest_float;
+}
+
 /// The largest of all threads' numbers, in every thread. `shared` has `cast_threads` numbers, of
 /// this call alone.
 __device__ inline float block_largest(float value, float* shared) {
@@ -111,9 +118,7 @@ __global__ void __launch_bounds__(cast_threads) cast_to_fp8(CastTask<T> task) {
     largest = block_largest(largest, before);
   }
   constexpr float limit = gradient ? largest_e5m2 : largest_e4m3;
-  const bool usable = largest > 0 && largest <= largest_float;
-  float scale = usable ? limit / largest : 1;
-  if (!(scale <= largest_float)) scale = largest_float;
+  const float scale = fp8_scale(limit, largest);
   const std::uint64_t before_this = std::uint64_t{blockIdx.z} * task.rows * task.columns;
   const std::uint32_t first_row = blockIdx.x * cast_tile;
   const std::uint32_t first_column = blockIdx.y * cast_tile;

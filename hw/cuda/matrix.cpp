@@ -44,6 +44,18 @@ struct MatrixPlan::Parts {
                                                   &apart, sizeof apart),
                  "cublasLtMatrixLayoutSetAttribute");
   }
+  /// Squares for weights, lines for all else. False if this is another cuBLASLt.
+  [[nodiscard]] bool scale_by_blocks() const {
+#if CUBLAS_VERSION >= 120900
+    const std::int32_t lines = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    const std::int32_t squares = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, shape.product == Product::weights ? lines : squares);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, lines);
+    return true;
+#else
+    return false;
+#endif
+  }
   /// Whether cuBLASLt has an algorithm.
   [[nodiscard]] bool choose(cublasLtContext* handle) {
     cublasLtMatmulPreference_t preference = nullptr;
@@ -133,10 +145,12 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make_in_fp8(cublasLtContext* handle,
   const bool forward = shape.product == Product::forward;
   p.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   p.set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-  p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, units.a);
-  p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, units.b);
-  // Transformer Engine sums gradients in more bits than activations (use_split_accumulator).
-  p.set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(forward ? 1 : 0));
+  plan->set_units(units);
+  // Transformer Engine sums gradients in more bits than activations, and all that it scales by
+  // blocks (use_split_accumulator).
+  const bool fast = forward && !units.by_blocks;
+  p.set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(fast ? 1 : 0));
+  if (units.by_blocks && !p.scale_by_blocks()) return nullptr;
   if (multiprocessors > 0) {
     p.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
   }
@@ -146,7 +160,7 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make_in_fp8(cublasLtContext* handle,
   const std::int64_t tall = forward ? shape.columns : shape.inner;
   const std::int64_t wide = shape.product == Product::weights ? shape.columns : shape.rows;
   p.layout(p.a, CUDA_R_8F_E4M3, summed, tall);
-  p.layout(p.b, forward ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, summed, wide);
+  p.layout(p.b, forward || units.by_blocks ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, summed, wide);
   p.layout(p.c, CUDA_R_16BF, tall, wide);
   if (!p.choose(handle)) return nullptr;
   return plan;
@@ -154,6 +168,11 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make_in_fp8(cublasLtContext* handle,
 
 std::int64_t MatrixPlan::workspace_bytes() const {
   return static_cast<std::int64_t>(parts_->choice.workspaceSize);
+}
+
+void MatrixPlan::set_units(const Fp8Units& units) const {
+  parts_->set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, units.a);
+  parts_->set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, units.b);
 }
 
 void MatrixPlan::run(cublasLtContext* handle, void* x, void* w, void* y, bool adds, void* workspace,

@@ -21,10 +21,12 @@ struct MatrixShape {
   std::int64_t batch = 1;  ///< products of matrices that lie behind each other
 };
 
-/// Of operands in FP8: numbers that they are multiplied by, in the device's memory.
+/// Of operands in FP8: numbers that they are multiplied by, in the device's memory; one for each,
+/// or one for each block as hw/cuda/fp8_blocks.cuh has them, by squares for weights.
 struct Fp8Units {
   const float* a = nullptr;
   const float* b = nullptr;
+  bool by_blocks = false;
 };
 /// Rows of the copies that a gradient of weights sums over; those beyond the matrix are zeros.
 [[nodiscard]] constexpr std::int64_t padded_rows(std::int64_t rows) {
@@ -45,8 +47,8 @@ class MatrixPlan {
   ///     weights   w = a · bᵀ      a: xᵀ, inner × padded rows    b: yᵀ, columns × padded rows
   ///
   /// each of them as cuBLASLt's column-major result. Weights and inputs are E4M3, gradients of
-  /// outputs E5M2; a batch has one number for all of its a, one for all of its b. Null if cuBLASLt
-  /// has no algorithm.
+  /// outputs E5M2, E4M3 if they have numbers by blocks; without those a batch has one number for
+  /// all of its a, one for all of its b. Null if cuBLASLt has no algorithm.
   [[nodiscard]] static std::unique_ptr<MatrixPlan> make_in_fp8(cublasLtContext* handle,
                                                                const MatrixShape& shape,
                                                                const Fp8Units& units,
@@ -56,6 +58,8 @@ class MatrixPlan {
   MatrixPlan& operator=(const MatrixPlan&) = delete;
 
   [[nodiscard]] std::int64_t workspace_bytes() const;
+  /// The next products take others of the same kind.
+  void set_units(const Fp8Units& units) const;
   /// The result overwrites what is there, or is added to it.
   void run(cublasLtContext* handle, void* x, void* w, void* y, bool adds, void* workspace,
            CUstream_st* stream) const;

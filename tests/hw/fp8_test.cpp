@@ -5,9 +5,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/hw/emulated/blocks.hpp"
 #include "tests/hw/emulated/fp8.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/support/approx.hpp"
@@ -167,12 +170,17 @@ TEST_CASE("fp8: rounding leaves the error that the tolerance is made of, at most
 
 TEST_CASE("fp8: a step on one GPU computes the host's numbers in the formats of the recipe") {
   const Network network = wide_transformer(1);
-  for (const Precision recipe : {Precision::fp8, Precision::fp8_delayed}) {
+  for (const Precision recipe :
+       {Precision::fp8, Precision::fp8_delayed, Precision::fp8_blockwise}) {
     const EmulatedGpus machine({});
     CAPTURE(to_text(recipe));
     emulated::fp8_products().clear();
     const ExecDag dag = on_one_gpu(network, recipe);
     CHECK(hw::CudaExecutor({}).check(dag) == "");
+    if (recipe == Precision::fp8_blockwise) {  // whose gradients are E4M3
+      CHECK(emulated::fp8_products() == std::map<std::string, int>{{"3 3", 2 * 6 * 3}});
+      continue;
+    }
     // Six layers, whose gradients are E5M2. Twice, and with delayed scaling again after the step
     // that finds the scales.
     const int steps = recipe == Precision::fp8_delayed ? 4 : 2;
@@ -241,6 +249,85 @@ TEST_CASE("fp8: experts on one GPU are one product with one scale for each tenso
     CHECK(hw::CudaExecutor({}).check(dag) == "");
     CHECK(executed_products() == products_of(dag, steps));
   }
+}
+
+TEST_CASE("fp8: experts by blocks are a product each") {
+  const EmulatedGpus machine({});
+  const ExecDag dag = on_one_gpu(tiny_moe(all_experts, 1, wide_experts), Precision::fp8_blockwise);
+  emulated::fp8_products().clear();
+  CHECK(hw::CudaExecutor({}).check(dag) == "");
+  // Queries, keys, values and output, and four experts up and down.
+  CHECK(emulated::fp8_products() == std::map<std::string, int>{{"3 3", 2 * (4 + 4 * 2) * 3}});
+}
+
+TEST_CASE("fp8: products by blocks have the numbers of blocks of any size") {
+  const EmulatedGpus machine({});
+  std::mt19937 random(7);
+  const auto one_of = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  // Of matrices whose blocks are of different magnitudes: as wide and as high as a block, or one
+  // line or column of that.
+  const auto numbers = [&](std::int64_t rows, std::int64_t columns, std::int64_t height,
+                           std::int64_t width) {
+    std::map<std::pair<std::int64_t, std::int64_t>, int> magnitudes;
+    std::vector<float> all;
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      const std::pair at(i / columns / height, i % columns / width);
+      if (!magnitudes.contains(at)) magnitudes[at] = one_of(-6, 6);
+      const auto digits = static_cast<float>(one_of(-255, 255));  // bf16 has eight bits
+      all.push_back(std::ldexp(digits, magnitudes[at]));
+    }
+    return all;
+  };
+  for (const hw::Product product :
+       {hw::Product::forward, hw::Product::data, hw::Product::weights}) {
+    const bool weights = product == hw::Product::weights;
+    for (const auto& [rows, columns, inner] :
+         {std::array<std::int64_t, 3>{4, 16, 16}, {132, 144, 272}, {132, 528, 16}, {8, 16, 528}}) {
+      CAPTURE(static_cast<int>(product));
+      CAPTURE(rows);
+      CAPTURE(columns);
+      CAPTURE(inner);
+      BlockProduct of{product, rows, columns, inner, {}, {}, {}};
+      of.x = weights ? numbers(rows, inner, 128, 1) : numbers(rows, inner, 1, 128);
+      of.w = numbers(columns, inner, 128, 128);
+      of.y = weights ? numbers(rows, columns, 128, 1) : numbers(rows, columns, 1, 128);
+      const std::vector<float> found = by_blocks(of);
+      const bool forward = product == hw::Product::forward;
+      const std::int64_t down = weights ? columns : rows, across = forward ? columns : inner;
+      REQUIRE(found.size() == static_cast<std::size_t>(down * across));
+      // Errors over the root of the sum of squares that they are of, each line's mean square.
+      std::vector<double> lines(static_cast<std::size_t>(down));
+      std::vector<double> others(static_cast<std::size_t>(across));
+      const auto element = [](const std::vector<float>& of_all, std::int64_t i) {
+        return double{of_all[static_cast<std::size_t>(i)]};
+      };
+      for (std::int64_t i = 0; i < down * across; ++i) {
+        const std::int64_t r = i / across, c = i % across;
+        double sum = 0, squares = 0;
+        for (std::int64_t k = 0; k < (forward ? inner : weights ? rows : columns); ++k) {
+          const double term = forward ? element(of.x, r * inner + k) * element(of.w, c * inner + k)
+                              : weights
+                                  ? element(of.y, k * columns + r) * element(of.x, k * inner + c)
+                                  : element(of.y, r * columns + k) * element(of.w, k * inner + c);
+          sum += term;
+          squares += term * term;
+        }
+        const double error = element(found, i) - sum;
+        const double share = error * error / std::max(squares, 1e-9);
+        lines[static_cast<std::size_t>(r)] += share / static_cast<double>(across);
+        others[static_cast<std::size_t>(c)] += share / static_cast<double>(down);
+      }
+      const double most = 2 * hw::rounding_error(3);  // of two operands √2 times
+      CHECK(std::sqrt(*std::max_element(lines.begin(), lines.end())) < most);
+      CHECK(std::sqrt(*std::max_element(others.begin(), others.end())) < most);
+    }
+  }
+  // As cuBLASLt wants it; the engine then multiplies in bf16.
+  CHECK(by_blocks(
+            {hw::Product::forward, 6, 16, 16, std::vector<float>(96), std::vector<float>(256), {}})
+            .empty());
 }
 
 TEST_CASE("fp8: divided experts compute the host's numbers") {
@@ -331,13 +418,20 @@ TEST_CASE("fp8: what cannot multiply in FP8 is a sentence") {
         "--precision: fp8 on Emulated GPU, whose compute capability is 8.0; accepted there: fp32; "
         "bf16 and tf32 from compute capability 8.0, FP8 from 8.9");
   }
+  const auto blocks = [&] { return on_one_gpu(network, Precision::fp8_blockwise); };
+  {
+    const EmulatedGpus machine({.blas = 120800});
+    hw::CudaExecutor gpu({});
+    CHECK_THROWS_WITH(static_cast<void>(gpu.check(blocks())),
+                      "--precision: fp8-blockwise needs cuBLASLt 12.9 or newer");
+  }
   const EmulatedGpus machine({.capability = 89});
   hw::CudaExecutor gpu({});
   CHECK(gpu.check(on_one_gpu(network, Precision::fp8)) == "");
-  CHECK(refusal_of(
-            [&] { static_cast<void>(gpu.check(on_one_gpu(network, Precision::fp8_blockwise))); }) ==
-        "--precision: 'fp8-blockwise' with --hw, which has no kernels that scale by blocks; "
-        "accepted there: fp8, fp8-delayed, fp32, tf32, bf16, fp16");
+  CHECK(refusal_of([&] { static_cast<void>(gpu.check(blocks())); }) ==
+        "--precision: fp8-blockwise on Emulated GPU, whose compute capability is 8.9; accepted "
+        "there: fp8, fp8-delayed, fp32, tf32, bf16, fp16; cuBLASLt scales by blocks on compute "
+        "capability 9.0 only");
 }
 
 }  // namespace parsim::testing

@@ -23,6 +23,7 @@ struct Operation {
   bool rounds = false;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   std::array<const float*, 2> scales{};  ///< of a and b, if they are in FP8; null: 1
+  std::array<std::int32_t, 2> modes{};   ///< what they are scales of
 };
 struct Layout {
   cudaDataType_t type;
@@ -55,6 +56,15 @@ const Layout& of(cublasLtMatrixLayout_t handle) { return *reinterpret_cast<const
 
 bool is_fp8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 
+/// cuBLASLt's documentation, "128-element 1D and 128x128 2D block scaling for FP8 data types".
+bool agree_by_blocks(const Operation& how, const Layout& c) {
+  constexpr std::int32_t lines = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  constexpr std::int32_t squares = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  const auto is = [&](std::int32_t a, std::int32_t b) { return how.modes == std::array{a, b}; };
+  return settings().capability == 90 && c.rows % 4 == 0 && c.columns % 4 == 0 && c.batch == 1 &&
+         (is(lines, lines) || is(lines, squares) || is(squares, lines));
+}
+
 /// cuBLASLt's documentation of cublasLtMatmul: A transposed and B not before compute capability 10,
 /// sizes and pointers by 16 bytes, not both operands E5M2. Columns of B and C may be any number, as
 /// PyTorch's _scaled_mm has it.
@@ -62,6 +72,7 @@ bool agree_in_fp8(const Operation& how, const Layout& a, const Layout& b, const 
   const bool types = is_fp8(b.type) && c.type == CUDA_R_16BF &&
                      (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
   const bool sizes = a.rows == b.rows && a.columns == c.rows && b.columns == c.columns;
+  if (how.modes != decltype(how.modes){} && !agree_by_blocks(how, c)) return false;
   return types && sizes && how.a == CUBLAS_OP_T && how.b == CUBLAS_OP_N && a.rows % 16 == 0 &&
          a.columns % 16 == 0 && a.leading % 16 == 0 && b.leading % 16 == 0 && c.leading % 8 == 0 &&
          a.batch == b.batch && a.batch == c.batch && a.apart % 16 == 0 && b.apart % 16 == 0 &&
@@ -108,23 +119,42 @@ std::vector<double> numbers_in_fp8(const Layout& layout, const std::uint8_t* cod
   return all;
 }
 
+/// Of an element of operand 0 or 1, by the layouts of the same documentation: the operand has
+/// `lines` of `summed` elements.
+double scale_at(const Operation& how, std::size_t operand, std::int64_t lines, std::int64_t summed,
+                std::int64_t line, std::int64_t k) {
+  const float* const scales = how.scales[operand];
+  if (scales == nullptr) return 1;
+  const std::int64_t blocks = (summed + 127) / 128;
+  switch (how.modes[operand]) {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+      return double{scales[line + lines * (k / 128)]};
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+      return double{scales[k / 128 + (blocks + 3) / 4 * 4 * (line / 128)]};
+    default:
+      return double{*scales};
+  }
+}
+
 void multiply_one_in_fp8(const Operation& how, const Layout& la, const std::uint8_t* a,
                          const Layout& lb, const std::uint8_t* b, const Layout& lc,
                          __nv_bfloat16* c, double beta) {
   const std::vector<double> left = numbers_in_fp8(la, a);
   const std::vector<double> right = numbers_in_fp8(lb, b);
-  double scale = 1;
-  for (const float* one : how.scales) scale *= one == nullptr ? 1 : double{*one};
   for (std::int64_t j = 0; j < lc.columns; ++j) {
     for (std::int64_t i = 0; i < lc.rows; ++i) {
-      double sum = 0;
+      double sum = 0, part = 0;
       for (std::int64_t k = 0; k < la.rows; ++k) {
-        sum += left[static_cast<std::size_t>(k + i * la.leading)] *
-               right[static_cast<std::size_t>(k + j * lb.leading)];
+        part += left[static_cast<std::size_t>(k + i * la.leading)] *
+                right[static_cast<std::size_t>(k + j * lb.leading)];
+        if (k % 128 != 127 && k + 1 != la.rows) continue;
+        sum += part * scale_at(how, 0, lc.rows, la.rows, i, k) *
+               scale_at(how, 1, lc.columns, la.rows, j, k);
+        part = 0;
       }
       __nv_bfloat16& to = c[i + j * lc.leading];
       const double before = beta == 0 ? 0 : beta * double{static_cast<float>(to)};
-      to = __nv_bfloat16(scale * sum + before);
+      to = __nv_bfloat16(sum + before);
     }
   }
 }
@@ -163,7 +193,7 @@ using namespace emulated;
 extern "C" {
 
 const char* cublasLtGetStatusString(cublasStatus_t) { return "emulated cuBLASLt's error"; }
-std::size_t cublasLtGetVersion(void) { return 130100; }
+std::size_t cublasLtGetVersion(void) { return settings().blas; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = new cublasLtContext{current_device()};
   return CUBLAS_STATUS_SUCCESS;
@@ -197,6 +227,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
     std::memcpy(&operation->scales[name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? 0 : 1], value,
                 bytes);
   }
+  const auto mode = static_cast<std::size_t>(name - CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+  if (mode < 2) std::memcpy(&operation->modes[mode], value, bytes);
   if (name == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&operation->a, value, bytes);
   if (name == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&operation->b, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
@@ -282,6 +314,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   const std::uint64_t* bytes = algorithm->data;
   const bool aligned = is_aligned(a, bytes[0]) && is_aligned(b, bytes[1]) &&
                        is_aligned(c, bytes[2]) && is_aligned(d, bytes[3]);
+  for (std::size_t operand = 0; is_fp8(la.type) && operand < 2; ++operand) {
+    const std::uint64_t wanted = how.modes[operand] == 0 ? sizeof(float) : 16;
+    if (!is_aligned(how.scales[operand], wanted)) return CUBLAS_STATUS_INVALID_VALUE;
+  }
   if (!aligned || !usual || !there || !agree(how, la, lb, lc)) return CUBLAS_STATUS_INVALID_VALUE;
   if (handle->device != stream_of(stream)->device) return CUBLAS_STATUS_INVALID_VALUE;
   const CUstream_st& on = *stream_of(stream);

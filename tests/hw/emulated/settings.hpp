@@ -28,6 +28,7 @@ struct Settings {
   Graphs graphs = Graphs::keep;  ///< PARSIM_EMULATED_PARTITIONS: their number
   bool attention = true;         ///< cuDNN has engines for attention
   int capability = 90;           ///< compute capability: 89 for 8.9
+  std::size_t blas = 130100;     ///< cuBLASLt's version
 };
 [[nodiscard]] Settings& settings();
 
