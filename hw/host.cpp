@@ -191,8 +191,53 @@ void HostNumbers::exchange_slices(OpId op) {
   exchange(*processes_, dag_, op, give, take);
 }
 
-Timeline HostNumbers::run(const Dispatch& order) {
+namespace {
+
+/// By operation, what it makes of a router's probabilities, if anything.
+std::vector<std::optional<TensorSlice>> router_slices(const ExecDag& dag) {
+  std::vector<bool> routes(dag.network.layers.size());
+  for (const Layer& layer : dag.network.layers) {
+    if (layer.kind.as<ExpertDispatch>() != nullptr) routes[layer.inputs.at(1).index()] = true;
+  }
+  const std::vector<bool> trained = trained_layers(dag.network);
+  std::vector<std::optional<TensorSlice>> slices(dag.size());
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    const Compute op = std::get<Compute>(dag.op(OpId{i}));
+    const bool forward = op.pass == Pass::forward || op.pass == Pass::recompute;
+    if (!forward || !routes[dag.work(op.work).layer.index()]) continue;
+    slices[i] = compute_slices(dag, op, trained).out;
+  }
+  return slices;
+}
+
+}  // namespace
+
+void HostNumbers::take_router(const TensorSlice& slice, const std::vector<double>& found) {
+  const std::vector<double> own = values(slice.key, slice.region);
+  const View<double> view = engine_.view(slice.key);
+  Loops loops;  // row-major
+  for (std::size_t a = 0; a < slice.region.rank(); ++a) {
+    loops.over(a, narrow(slice.region[a].begin),
+               static_cast<std::uint32_t>(slice.region[a].size()));
+  }
+  const std::lock_guard lock(routers_lock_);
+  for (std::uint32_t i = 0; i < loops.size(); ++i) {
+    const double gap = found.at(i) - own[i];
+    router_gaps_ += gap * gap;
+    router_numbers_ += own[i] * own[i];
+    view(loops.index(i)) = found[i];
+  }
+}
+
+double HostNumbers::routers_error() const {
+  return router_numbers_ > 0 ? std::sqrt(router_gaps_ / router_numbers_) : 0;
+}
+
+Timeline HostNumbers::run(const Dispatch& order, const FoundNumbers& routers) {
   engine_.reset();
+  router_gaps_ = router_numbers_ = 0;
+  const auto router = routers ? router_slices(dag_) : std::vector<std::optional<TensorSlice>>{};
   const auto compute = [&](OpId op) {
     if (processes_ != nullptr) exchange_slices(op);
     const auto work = [&] {
@@ -205,6 +250,10 @@ Timeline HostNumbers::run(const Dispatch& order) {
       work();
     } else {
       work();
+    }
+    if (!router.empty() && router[op.index()]) {
+      const TensorSlice& slice = *router[op.index()];
+      take_router(slice, routers(slice.key, slice.region));
     }
   };
   Clock clock(ClockKind::wall);
@@ -231,12 +280,14 @@ double tolerance(const ExecDag& dag) {
   return others + std::sqrt(most * (3 * e4m3 * e4m3 + gradients * gradients));
 }
 
-std::string worst_difference(
-    HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
-    const std::function<std::vector<double>(const StoreKey&, const Region&)>& found) {
+std::string worst_difference(HostNumbers& expected, const Stores& stores, Precision precision,
+                             double tolerance, const FoundNumbers& found) {
   constexpr double least_scale = 1e-3;
   constexpr double most_of_one = 10;    ///< times as much as all of a role
   constexpr double least_share = 1e-3;  ///< of the role's squares
+  if (!(expected.routers_error() <= tolerance)) {
+    return fmt::format("probabilities of experts: relative error {}", expected.routers_error());
+  }
   std::string worst;
   double most = tolerance;
   const auto compare = [&](const StoreKey& key, double relative) {

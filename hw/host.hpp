@@ -74,6 +74,9 @@ class HostEngine : public HostTensors<double> {
   }
 };
 
+/// What a device holds of a region, row-major.
+using FoundNumbers = std::function<std::vector<double>(const StoreKey&, const Region&)>;
+
 /// The numbers of one training step, computed from the DAG alone.
 class HostNumbers {
  public:
@@ -83,7 +86,14 @@ class HostNumbers {
   HostNumbers(const ExecDag& dag, Processes& processes) : HostNumbers(dag, &processes) {}
 
   /// One step on threads by the wall clock, from the numbers before the step.
-  [[nodiscard]] Timeline run(const Dispatch& order);
+  ///
+  /// routers   the probabilities by which another run sent tokens to experts. Where given, they
+  /// take
+  ///           the place of the own ones: a token between two experts of nearly the same
+  ///           probability, of which rounding decides, goes where it went there
+  [[nodiscard]] Timeline run(const Dispatch& order, const FoundNumbers& routers = {});
+  /// Of that run, the norm of the differences of all such probabilities over that of the own ones.
+  [[nodiscard]] double routers_error() const;
   /// What a device holds of a region after the step, row-major.
   [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region) {
     return engine_.values(key, region);
@@ -98,6 +108,7 @@ class HostNumbers {
   };
   HostNumbers(const ExecDag& dag, Processes* processes);
   void exchange_slices(OpId op);
+  void take_router(const TensorSlice& slice, const std::vector<double>& found);
 
   const ExecDag& dag_;
   HostEngine engine_;
@@ -105,7 +116,8 @@ class HostNumbers {
   std::vector<bool> rivals_;                  ///< by operation: adds where another may
   std::vector<Messages> messages_;            ///< by operation, if there are processes
   Processes* processes_;
-  std::mutex rivals_lock_;
+  std::mutex rivals_lock_, routers_lock_;
+  double router_gaps_ = 0, router_numbers_ = 0;  ///< sums of squares
 };
 
 /// How far a correct step's numbers may be off without FP8: fp32 sums of some thousand terms; ten
@@ -129,9 +141,9 @@ class HostNumbers {
 /// The tensor with the largest relative error, if that exceeds the tolerance, else "". In fp32:
 /// largest difference of an element over the largest element. In fewer bits, where activations
 /// near 0 may change sign and cancellation leaves rounding errors: norm of all differences of a
-/// role over the norm of its elements. `found` returns a tensor's elements, row-major.
-[[nodiscard]] std::string worst_difference(
-    HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
-    const std::function<std::vector<double>(const StoreKey&, const Region&)>& found);
+/// role over the norm of its elements. Also if the routers' probabilities exceed it.
+[[nodiscard]] std::string worst_difference(HostNumbers& expected, const Stores& stores,
+                                           Precision precision, double tolerance,
+                                           const FoundNumbers& found);
 
 }  // namespace parsim::hw

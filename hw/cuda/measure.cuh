@@ -241,7 +241,6 @@ Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, in
 template <class T>
 std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
   HostNumbers expected(dag);
-  static_cast<void>(expected.run(dispatch(dag)));
   // All numbers where every tensor has a place of its own; then what a step leaves that reuses
   // memory.
   std::string worst;
@@ -257,25 +256,31 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
       tell_fp8(devices, dag, *step);
     }
     const CudaEngine<T>& engine = step->engine();
+    const FoundNumbers found = [&](const StoreKey& key, const Region& region) {
+      std::vector<T> raw = engine.download(key);
+      const View<T> view =
+          dense_view(raw.data(), engine.stores().all.at(key).box, engine.layout(key));
+      Loops loops;  // row-major
+      for (std::size_t a = 0; a < region.rank(); ++a) {
+        loops.over(a, narrow(region[a].begin), static_cast<std::uint32_t>(region[a].size()));
+      }
+      std::vector<double> values;
+      for (std::uint32_t i = 0; i < loops.size(); ++i) {
+        values.push_back(static_cast<double>(view.wide(loops.index(i))));
+      }
+      return values;
+    };
+    if (!reuse) {
+      // Of other processes' devices nothing is found here.
+      const bool has_all = devices.processes() == nullptr;
+      static_cast<void>(expected.run(dispatch(dag), has_all ? found : FoundNumbers{}));
+    }
     Stores compared = engine.stores();
     std::erase_if(compared.all, [&](const auto& entry) {
       return holds_statistics(entry.first) || (reuse && entry.first.role != Role::weight);
     });
-    const std::string difference = worst_difference(
-        expected, compared, dag.precision, tolerance(dag),
-        [&](const StoreKey& key, const Region& box) {
-          std::vector<T> raw = engine.download(key);
-          const View<T> view = dense_view(raw.data(), box, engine.layout(key));
-          Loops loops;  // row-major
-          for (std::size_t a = 0; a < box.rank(); ++a) {
-            loops.over(a, narrow(box[a].begin), static_cast<std::uint32_t>(box[a].size()));
-          }
-          std::vector<double> values;
-          for (std::uint32_t i = 0; i < loops.size(); ++i) {
-            values.push_back(static_cast<double>(view.wide(loops.index(i))));
-          }
-          return values;
-        });
+    const std::string difference =
+        worst_difference(expected, compared, dag.precision, tolerance(dag), found);
     if (worst.empty() && !difference.empty()) {
       worst = (reuse ? "memory reused: " : "") + difference;
     }
