@@ -20,6 +20,7 @@
 #include "report/page/report_file.hpp"
 #include "report/result_table.hpp"
 #include "report/runs.hpp"
+#include "strategies/out_of_time.hpp"
 
 namespace parsim::app {
 
@@ -184,6 +185,12 @@ Outcome run_compare(const experiment::Arguments& arguments) {
   const std::string best = best_of(results);
   report::Document document =
       report::report_comparison(experiment, results, best, scaling ? &*scaling : nullptr, missing);
+  for (const experiment::RunResult& result : results) {
+    for (const std::string& note : result.notes) {
+      if (note.starts_with(strategies::search_stopped))
+        document.answer.push_back(fmt::format("{}: {}", result.strategy, note));
+    }
+  }
   if (measured) report::add_hardware(document, results, *measured);
   if (report) {
     std::vector<report::StrategySection> sections;

@@ -14,6 +14,7 @@
 #include "experiment/packed_result.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/workers.hpp"
+#include "strategies/out_of_time.hpp"
 
 namespace parsim::experiment {
 
@@ -34,6 +35,26 @@ std::string sent_input_error(Sent kind, const InputError& error) {
   return sent(kind, error.where, error.found, error.accepted);
 }
 
+using Clock = std::chrono::steady_clock;
+
+/// The strategy, which is asked to end its search then.
+strategies::Strategy ending(const strategies::Strategy& strategy, Clock::time_point end) {
+  strategies::Strategy limited = strategy;
+  limited.callback = [plan = strategy.plan, end](const strategies::StrategyInput& input) {
+    strategies::StrategyInput asked = input;
+    asked.poll = [poll = input.poll, end] {
+      if (poll) poll();
+      if (Clock::now() >= end) throw strategies::OutOfTime();
+    };
+    asked.simulate = [&](const Plan& candidate) {
+      asked.poll();
+      return input.simulate(candidate);
+    };
+    return plan(asked);
+  };
+  return limited;
+}
+
 /// Runs in a worker.
 std::string plan_and_run(Planner& planner, const strategies::Strategy& strategy, Progress& progress,
                          const RowMaker& row) {
@@ -44,6 +65,8 @@ std::string plan_and_run(Planner& planner, const strategies::Strategy& strategy,
       candidate.planned = planner.plan(strategy);
     } catch (const InputError& error) {
       return sent_input_error(Sent::no_plan, error);
+    } catch (const strategies::OutOfTime&) {
+      return sent(Sent::refused, std::string("no plan within the time limit"));
     }
     const Planned& planned = candidate.planned;
     std::optional<RunResult> result;
@@ -138,15 +161,33 @@ std::vector<std::optional<Candidate>> plan_in_workers(
     for (const std::size_t s : under_way) names.push_back(strategies[s]->name);
     progress.at_once(ended, join(names));
   };
+  const auto searches_all = [](const strategies::Strategy* strategy) {
+    return strategy->plan == strategies::plan_best;
+  };
+  const bool best = std::any_of(strategies.begin(), strategies.end(), searches_all);
   for (const std::vector<std::size_t>& round : rounds_of(strategies)) {
     WorkLimits limits;
     limits.processes = work.jobs;
     limits.stops = true;
     limits.poll = experiment.request.poll;
-    if (work.limit) limits.all = *work.limit - (std::chrono::steady_clock::now() - work.start);
+    std::optional<Clock::time_point> end;  // of a search that answers with the best so far
+    if (work.limit) {
+      // `best` comes last, and is most of the answer: half of the time is its own. A third of what
+      // it has is for simulating its plan.
+      constexpr double own = 0.5, searching = 2.0 / 3;
+      const bool now = !round.empty() && searches_all(strategies[round.front()]);
+      const Seconds spent = Clock::now() - work.start;
+      limits.all = (best && !now ? own : 1) * *work.limit - spent;
+      if (now) {
+        end = Clock::now() + std::chrono::duration_cast<Clock::duration>(searching * *limits.all);
+      }
+    }
+    const auto plan = [&](std::size_t s) {
+      if (!end) return plan_and_run(planner, *strategies[s], progress, row);
+      return plan_and_run(planner, ending(*strategies[s], *end), progress, row);
+    };
     (void)run_in_workers(
-        round, limits,
-        [&](std::size_t s) { return plan_and_run(planner, *strategies[s], progress, row); },
+        round, limits, plan,
         [&](const TaskEnd& end) {
           std::erase(under_way, end.task);
           ended[end.task] = true;

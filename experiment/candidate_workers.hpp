@@ -13,8 +13,9 @@
 namespace parsim::experiment {
 
 struct CompareWork {
-  std::size_t jobs = 1;          ///< processes at once
-  std::optional<Seconds> limit;  ///< from `start` on; what runs then is stopped
+  std::size_t jobs = 1;  ///< processes at once
+  /// From `start` on; what runs then is stopped, but `best` ends its search in time for its row.
+  std::optional<Seconds> limit;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 

@@ -14,6 +14,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -145,8 +146,9 @@ class Starts {
 /// further one is a line here.
 using CandidateSearch = std::vector<PricedPlan> (*)(const StrategyInput&, lowering::Estimator&,
                                                     const Price& limit);
-constexpr CandidateSearch candidate_searches[] = {candidates_of_mixed_stages,
-                                                  candidates_by_degrees};
+constexpr std::pair<std::string_view, CandidateSearch> candidate_searches[] = {
+    {"stages that differ", candidates_of_mixed_stages},
+    {"degrees and memory options", candidates_by_degrees}};
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns the number
 /// kept. `begin`, `share`: for progress, which part of all searching this is.
@@ -170,6 +172,9 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
       }
     } catch (const InputError&) {  // the change makes an impossible plan
       better = false;
+    } catch (const OutOfTime&) {
+      moves.take_back(candidate.plan);
+      break;
     }
     if (better) {
       ++kept;
@@ -204,7 +209,7 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
   std::vector<PricedPlan> results;
   const std::size_t count = starts.size();
   const double share = 1 / static_cast<double>(count);
-  for (std::size_t s = 0; s < count; ++s) {
+  for (std::size_t s = 0; s < count && !out_of_time(input); ++s) {
     Moves moves(input, templates, input.seed + s);
     PricedPlan candidate = starts[s];
     const std::int64_t kept =
@@ -229,14 +234,19 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
                       candidate.price.step > worth_simulating * best.step;
     if (late && !finalists.empty()) continue;
     if (work > most_work && finalists.size() >= fewest) break;
+    if (out_of_time(input)) break;
     for (const LayerPlan& layer : candidate.plan.layers) {
       work +=
           layer.devices.size() * static_cast<std::size_t>(candidate.plan.schedule.micro_batches);
     }
-    candidate.price = simulated_price(input, candidate.plan);
+    try {
+      candidate.price = simulated_price(input, candidate.plan);
+    } catch (const OutOfTime&) {
+      break;
+    }
     finalists.push_back(std::move(candidate));
   }
-  return finalists;
+  return finalists.empty() ? std::move(sorted) : std::move(finalists);
 }
 
 /// Of plans that over-commit memory as little as the first the one that costs or draws least first.
@@ -254,6 +264,26 @@ std::vector<PricedPlan> cheapest_first(const StrategyInput& input, std::vector<P
   return sorted;
 }
 
+/// The parts of a search, until time is out.
+class Parts {
+ public:
+  explicit Parts(const StrategyInput& input) : input_(input) {}
+  /// What `search` had found when time was out stays.
+  template <class Search>
+  void run(std::string name, const Search& search) {
+    try {
+      if (lacking_.empty()) search();
+    } catch (const OutOfTime&) {  // asked again below
+    }
+    if (out_of_time(input_)) lacking_.push_back(std::move(name));
+  }
+  [[nodiscard]] const std::vector<std::string>& lacking() const { return lacking_; }
+
+ private:
+  const StrategyInput& input_;
+  std::vector<std::string> lacking_;
+};
+
 std::string price_text(const PricedPlan& candidate) {
   return fmt::format("{} {:.4g} ms{}", candidate.origin, candidate.price.step.count() * 1e3,
                      candidate.price.fits() ? "" : " (does not fit)");
@@ -269,17 +299,23 @@ Plan plan_best(const StrategyInput& asked) {
   lowering::Estimator estimator(input.step());
   std::vector<PricedPlan> finalists;
   Starts starts(input, estimator);
-  starts.add_strategies(true, finalists);
-  for (const CandidateSearch search : candidate_searches) {
-    sort_by_price(finalists);
-    const Price limit = finalists.empty() ? Price{std::numeric_limits<std::int32_t>::max(), {}}
-                                          : finalists.front().price;
-    for (PricedPlan& candidate : search(input, estimator, limit)) {
-      add(finalists, std::move(candidate));
-    }
+  Parts parts(input);
+  parts.run("plans of other strategies", [&] { starts.add_strategies(true, finalists); });
+  for (const auto& [name, search] : candidate_searches) {
+    parts.run(std::string(name), [&, find = search] {
+      sort_by_price(finalists);
+      const Price limit = finalists.empty() ? Price{std::numeric_limits<std::int32_t>::max(), {}}
+                                            : finalists.front().price;
+      for (PricedPlan& candidate : find(input, estimator, limit)) {
+        add(finalists, std::move(candidate));
+      }
+    });
   }
   // The others' plans are what `accepts` is there to leave out: layers with degrees of their own.
-  if (!input.accepts || finalists.empty()) starts.add_strategies(false, finalists);
+  if (!input.accepts || finalists.empty()) {
+    parts.run("splits of single layers", [&] { starts.add_strategies(false, finalists); });
+  }
+  if (finalists.empty() && !parts.lacking().empty()) throw OutOfTime();
   if (finalists.empty() && !input.accepts && asks_for_degrees(input)) {
     // As good as it can keep them, or it says why not.
     const Plan plan = plan_tensor(input);
@@ -291,7 +327,8 @@ Plan plan_best(const StrategyInput& asked) {
                      "a network, cluster and batch that at least one strategy can split");
   }
   sort_by_price(finalists);
-  if (input.accepts && (finalists.empty() || !finalists.front().price.fits())) {
+  if (parts.lacking().empty() && input.accepts &&
+      (finalists.empty() || !finalists.front().price.fits())) {
     // Others fit, perhaps; the caller can say what keeps them from being accepted.
     StrategyInput all = input;
     all.accepts = {};
@@ -301,13 +338,17 @@ Plan plan_best(const StrategyInput& asked) {
   const auto devices = static_cast<std::int64_t>(workers(input).size());
   const std::int64_t budget =
       input.budget.value_or(std::clamp(budget_of_one_device / devices, least_budget, most_budget));
-  for (PricedPlan& candidate : improved(input, estimator, finalists, budget)) {
-    add(finalists, std::move(candidate));
-  }
+  parts.run("changes", [&] {
+    for (PricedPlan& candidate : improved(input, estimator, finalists, budget)) {
+      add(finalists, std::move(candidate));
+    }
+  });
   sort_by_price(finalists);
   if (input.simulate) {
-    finalists = simulated(input, std::move(finalists));
-    sort_by_price(finalists);
+    parts.run("simulation of the best plans", [&] {
+      finalists = simulated(input, std::move(finalists));
+      sort_by_price(finalists);
+    });
     if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }
 
@@ -315,6 +356,9 @@ Plan plan_best(const StrategyInput& asked) {
   plan.strategy = "best";
   plan.notes.clear();
   plan.notes.push_back(fmt::format("starts from {}", finalists[0].origin));
+  if (!parts.lacking().empty()) {
+    plan.notes.push_back(std::string(search_stopped) + join(parts.lacking()));
+  }
   std::vector<std::string> top;
   for (std::size_t i = 0; i < std::min(listed_plans, finalists.size()); ++i) {
     top.push_back(price_text(finalists[i]));

@@ -12,6 +12,7 @@
 #include "strategies/best/memory_forecast.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/move_borders.hpp"
+#include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/stages.hpp"
 #include "strategies/tensor/degrees.hpp"
@@ -209,9 +210,9 @@ void move_stages(const StrategyInput& input, lowering::Estimator& estimator, Arr
   moved = move_borders(asked, estimator, std::move(moved), make);
   Plan plan = with_memory_options(asked, std::move(moved.plan));
   if (!accepted(input, plan)) return;
-  arrangement.cut.first = std::move(moved.first);
+  candidate.price = estimated_price(as_planned(input), estimator, plan);
   candidate.plan = std::move(plan);
-  candidate.price = estimated_price(as_planned(input), estimator, candidate.plan);
+  arrangement.cut.first = std::move(moved.first);
 }
 
 }  // namespace
@@ -246,6 +247,8 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       variants = memory.variants(plan, tensor::note_of(one->degrees), worst, &over);
     } catch (const InputError&) {  // a plan that cannot be lowered
       continue;
+    } catch (const OutOfTime&) {
+      break;
     }
     for (PricedPlan& candidate : variants)
       found.push_back({std::move(candidate), arrangement, &group});
@@ -257,8 +260,13 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                         done->memory.zero_stage == candidate.memory.zero_stage &&
                         done->memory.zero_group == candidate.memory.zero_group;
       if (same) continue;
-      auto relieved =
-          relieve(group.input, estimator, group.arranging, {candidate, arrangement, &group}, worst);
+      std::optional<Found> relieved;
+      try {
+        relieved = relieve(group.input, estimator, group.arranging,
+                           {candidate, arrangement, &group}, worst);
+      } catch (const OutOfTime&) {
+        break;
+      }
       if (relieved) {
         found.push_back(*std::move(relieved));
         done = &candidate;
@@ -279,7 +287,10 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
   for (Found& one : found) {
     PricedPlan& candidate = candidates.emplace_back(std::move(one.candidate));
     if (one.arrangement.cut.first.size() < 2 || candidates.size() > refined) continue;
-    move_stages(one.group->input, estimator, one.group->arranging, one.arrangement, candidate);
+    try {
+      move_stages(one.group->input, estimator, one.group->arranging, one.arrangement, candidate);
+    } catch (const OutOfTime&) {  // as it was, then
+    }
   }
   sort_by_price(candidates);
   if (candidates.size() > finalists) candidates.resize(finalists);

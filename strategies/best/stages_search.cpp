@@ -3,6 +3,7 @@
 
 #include "strategies/best/candidates.hpp"
 #include "strategies/mixed_stages.hpp"
+#include "strategies/out_of_time.hpp"
 
 namespace parsim::strategies {
 
@@ -21,18 +22,21 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
   MemorySearch memory(input, estimator);
   std::vector<PricedPlan> candidates;
   Price useful = limit;
-  for (const PipelineSchedule schedule : schedules) {
-    asked.schedule = schedule;
-    for (Plan& plan : mixed_plans(asked, estimator, finalists, layouts)) {
-      if (!input.schedule) plan = in_order(std::move(plan), PipelineSchedule::one_f_one_b);
-      for (PricedPlan& one : memory.variants(plan, "mixed stages", useful)) {
-        if (one.price.fits()) {
-          useful = {0, std::min(useful.fits() ? useful.step : lowering::Estimator::unlimited,
-                                worth_simulating * one.price.step)};
+  try {
+    for (const PipelineSchedule schedule : schedules) {
+      asked.schedule = schedule;
+      for (Plan& plan : mixed_plans(asked, estimator, finalists, layouts)) {
+        if (!input.schedule) plan = in_order(std::move(plan), PipelineSchedule::one_f_one_b);
+        for (PricedPlan& one : memory.variants(plan, "mixed stages", useful)) {
+          if (one.price.fits()) {
+            useful = {0, std::min(useful.fits() ? useful.step : lowering::Estimator::unlimited,
+                                  worth_simulating * one.price.step)};
+          }
+          candidates.push_back(std::move(one));
         }
-        candidates.push_back(std::move(one));
       }
     }
+  } catch (const OutOfTime&) {  // those so far
   }
   sort_by_price(candidates);
   if (candidates.size() > finalists) candidates.resize(finalists);

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -128,6 +129,23 @@ TEST_CASE("time limit: what is known then is the answer, and says what is missin
   const json limited = json::parse(run_compare(arguments).document.json);
   CHECK_FALSE(limited.contains("missing"));
   CHECK(limited.at("best") == unlimited.at("best"));
+}
+
+TEST_CASE("time limit: best answers with the best plan so far") {
+  experiment::Arguments arguments = question_with({}, {"best"});
+  arguments.values["--budget"] = {"1000000000"};
+  arguments.values["--time-limit"] = {"4s"};
+  const report::Document document = run_compare(arguments).document;
+  const json result = json::parse(document.json);
+  CHECK_FALSE(result.contains("missing"));
+  REQUIRE(result.at("results").size() == 1);
+  const json& best = result.at("results")[0];
+  CHECK(best.at("step_time_s") > 0);
+  const std::string said = "stopped by the time limit; not searched, or not to the end: changes";
+  const auto& notes = best.at("notes");
+  CHECK(std::any_of(notes.begin(), notes.end(),
+                    [&](const json& note) { return note.get<std::string>().starts_with(said); }));
+  CHECK(document.answer.back().starts_with("best: " + said));
 }
 
 TEST_CASE("time limit: without any plan there is no answer") {

@@ -12,6 +12,7 @@
 #include "core/random.hpp"
 #include "strategies/best/candidates.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/out_of_time.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/world.hpp"
@@ -362,6 +363,40 @@ TEST_CASE("best: memory options let a network fit that fits in no other way") {
     for (Device& device : world.cluster.devices) device.memory = Bytes{least};
   } while (fits(bare, plan_best(bare)));
   CHECK(fits(input, plan_best(input)));
+}
+
+TEST_CASE("best: out of time it answers with the best plan so far, and says what it lacks") {
+  const World world("gpt:layers=4,hidden=256,heads=8,seq_length=128,vocab_size=1024",
+                    "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=10GB/s,latency=5us");
+  StrategyInput input = world.input(16);
+  input.budget = 60;
+  const Plan whole = plan_best(input);
+  const auto lacks = [](const Plan& plan) {
+    return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+      return note.starts_with("stopped by the time limit");
+    });
+  };
+  CHECK_FALSE(lacks(whole));
+  std::int64_t asked = 0, most = 0;
+  input.poll = [&] {
+    if (++asked > most) throw OutOfTime();
+  };
+  most = 1'000'000'000;
+  CHECK(plan_best(input).layers == whole.layers);
+  const std::int64_t all = asked;
+  // Before any plan there is no answer.
+  asked = most = 0;
+  CHECK_THROWS_AS(static_cast<void>(plan_best(input)), OutOfTime);
+  for (const double share : {0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95}) {
+    CAPTURE(share);
+    asked = 0;
+    most = static_cast<std::int64_t>(share * static_cast<double>(all));
+    const Plan plan = plan_best(input);
+    CHECK_NOTHROW(validate(plan, world.network, world.cluster, "best"));
+    CHECK(fits(input, plan));
+    CHECK(lacks(plan));
+    CHECK(asked < most + 100);
+  }
 }
 
 }  // namespace parsim::strategies
