@@ -322,13 +322,21 @@ ExecDag ExecDag::from_tables(Tables tables) {
 bool ExecDag::in_each_unit(OpId id) const {
   if (fold.units == nullptr) return false;
   return kind(id) != OpKind::collective ||
-         !fold.units->beyond_first(group(GroupId{record(id).device}));
+         fold.units->within_kept(group(GroupId{record(id).device}));
+}
+
+std::int64_t ExecDag::units(OpId id) const {
+  if (!in_each_unit(id)) return 1;
+  const std::int32_t device = record(id).device;
+  return std::ssize(fold.units->units_like(
+      kind(id) == OpKind::collective ? group(GroupId{device})[0] : DeviceId{device}));
 }
 
 std::int64_t ExecDag::count(OpId id) const {
-  std::size_t all = in_each_unit(id) ? fold.units->count() : 1;
-  if (fold.ranks != nullptr && kind(id) != OpKind::collective) all *= fold.ranks->count();
-  return static_cast<std::int64_t>(all);
+  std::int64_t all = units(id);
+  if (fold.ranks != nullptr && kind(id) != OpKind::collective)
+    all *= std::ssize(fold.ranks->units_like(DeviceId{record(id).device}));
+  return all;
 }
 
 bool operator==(const ExecDag& a, const ExecDag& b) {

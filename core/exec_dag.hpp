@@ -93,8 +93,10 @@ class ExecDag {
   [[nodiscard]] Bytes payload(OpId id) const { return {records_[id.index()].payload}; }
   /// Equal operations that this one stands for: 1, or in a folded DAG one in each unit and rank.
   [[nodiscard]] std::int64_t count(OpId id) const;
-  /// Whether each unit of a folded DAG has such an operation, of which only one is there.
+  /// Whether each unit of a class of a folded DAG has such an operation, of which only the kept
+  /// unit's is there, and how many units that are, else 1.
   [[nodiscard]] bool in_each_unit(OpId id) const;
+  [[nodiscard]] std::int64_t units(OpId id) const;
   /// Of what a transfer or collective reads.
   [[nodiscard]] Role role(OpId id) const {
     return slices_[static_cast<std::size_t>(records_[id.index()].what)].role;

@@ -95,19 +95,16 @@ const std::vector<SumFragment>* Fragments::sums(const std::vector<ParameterId>& 
 
 namespace {
 
-/// Leaves the first unit's devices in a group, now `whole`, of all units. False if others have
+/// Leaves the kept units' devices in a group, now `whole`, of all units. False if others have
 /// other shares.
 bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
   if (group.served() || !group.mirrors.empty()) return false;
-  const auto elsewhere = [&](DeviceId device) { return units.unit_of[device.index()] != 0; };
+  const auto elsewhere = [&](DeviceId device) { return !units.keeps(device); };
   std::erase_if(group.devices, elsewhere);
   if (whole.zero_stage == 0) return true;
-  std::vector<std::optional<std::int64_t>> shards(units.devices[0].size());  // by position
   for (std::size_t d = 0; d < whole.devices.size(); ++d) {
-    const auto position = static_cast<std::size_t>(units.position_of[whole.devices[d].index()]);
-    const std::int64_t shard = whole.shards[whole.seats[d].rank];
-    if (shards[position].value_or(shard) != shard) return false;
-    shards[position] = shard;
+    const std::size_t kept = whole.index_of(units.kept(whole.devices[d]));
+    if (whole.shards[whole.seats[d].rank] != whole.shards[whole.seats[kept].rank]) return false;
   }
   group.seats.clear();
   for (const DeviceId device : group.devices)

@@ -34,13 +34,14 @@ struct Folding {
   bool ranks = true;  ///< of tensor-parallel groups
 };
 
-/// The same with the operations of one of several equal replicas and one of their equal ranks
-/// (ExecDag::fold), if the plan has some; else of all devices. `cost` says which devices are alike.
-/// For engines that can run it (Executor::run_folded).
+/// The same with the operations of one replica of each class of equal ones and one of their equal
+/// ranks (ExecDag::fold), if the plan has some; else of all devices. `cost` says which devices are
+/// alike. For engines that can run it (Executor::run_folded).
 [[nodiscard]] Lowered lower_folded(const Network& network, const Cluster& cluster,
                                    const CostModel& cost, const Plan& plan, Folding folding = {});
 
-/// The plan of one of several equal replicas, if it has some: how much work lower_folded has.
+/// The plan of one replica of each class of equal ones, if it has some: how much work lower_folded
+/// has.
 /// Devices of one model count as alike.
 [[nodiscard]] std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan);
 

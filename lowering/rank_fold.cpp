@@ -22,9 +22,6 @@ std::shared_ptr<const AlikeDevices> in_groups_of(std::size_t count, const Plan& 
       std::vector<DeviceId> members(group, group + static_cast<std::ptrdiff_t>(count));
       const DeviceId first = members[0];
       for (const DeviceId member : members) {
-        if (cluster[member].model != cluster[first].model ||
-            cost.alike(member) != cost.alike(first))
-          return nullptr;
         DeviceId& known = first_of[member.index()];
         if (known.valid() && known != first) return nullptr;
         known = first;
@@ -39,7 +36,21 @@ std::shared_ptr<const AlikeDevices> in_groups_of(std::size_t count, const Plan& 
       ranks[r].push_back(members[r]);
     }
   }
-  return std::make_shared<const AlikeDevices>(std::move(ranks), cluster.devices.size());
+  // A device that is slower than others of its group makes its rank differ everywhere: sums of
+  // gradients wait for it.
+  std::map<std::vector<std::int32_t>, std::size_t> known;
+  std::vector<std::size_t> classes;
+  for (const std::vector<DeviceId>& rank : ranks) {
+    std::vector<std::int32_t> key;
+    for (const DeviceId device : rank) {
+      key.push_back(cluster[device].model);
+      key.push_back(cost.alike(device));
+    }
+    classes.push_back(known.try_emplace(std::move(key), known.size()).first->second);
+  }
+  if (known.size() == count) return nullptr;
+  return std::make_shared<const AlikeDevices>(std::move(ranks), std::move(classes),
+                                              cluster.devices.size());
 }
 
 bool same_size(const Region& a, const Region& b) {
@@ -124,7 +135,7 @@ template <class Kind, class Equal>
 OpId RankFold::add_own(const Kind& op, const std::vector<OpId>& after, Equal equal) {
   if (ranks_ == nullptr) return dag_.add(op, after);
   if (failed_ || rank(op.device) < 0) return fail();
-  if (rank(op.device) == 0) return did(op.device, dag_.add(op, after));
+  if (ranks_->keeps(op.device)) return did(op.device, dag_.add(op, after));
   return same(op, op.device, after, equal);
 }
 
@@ -149,7 +160,7 @@ OpId RankFold::add(const Local& op, const std::vector<OpId>& after) {
 OpId RankFold::add(const Transfer& op, Stream stream, const std::vector<OpId>& after) {
   if (ranks_ == nullptr) return dag_.add(op, stream, after);
   if (failed_ || rank(op.from) < 0 || rank(op.to) != rank(op.from)) return fail();
-  if (rank(op.from) == 0) return did(op.from, dag_.add(op, stream, after));
+  if (ranks_->keeps(op.from)) return did(op.from, dag_.add(op, stream, after));
   const OpId of_first = same(op, op.from, after, [&](const Transfer& a, const Transfer& b) {
     return a.to == first(b.to) && a.add == b.add && alike(a.slice, b.slice) &&
            alike(a.target, b.target);
@@ -161,13 +172,13 @@ RankFold::Members RankFold::members_of(GroupId group) {
   if (members_.size() <= group.index()) members_.resize(group.index() + 1, Members::unknown);
   Members& known = members_[group.index()];
   if (known != Members::unknown) return known;
-  std::map<DeviceId, std::size_t> ranks;  // by the first rank's device
+  std::map<std::int32_t, std::size_t> ranks;  // by tensor-parallel group
   std::set<std::int32_t> seen;
   for (const DeviceId member : dag_.group(group)) {
     if (rank(member) >= 0) {
-      ++ranks[first(member)];
+      ++ranks[ranks_->position_of[member.index()]];
       seen.insert(rank(member));
-    } else if (dag_.fold.units == nullptr || dag_.fold.units->unit_of[member.index()] <= 0) {
+    } else if (dag_.fold.units == nullptr || dag_.fold.units->keeps(member)) {
       return known = Members::others;
     }
   }
@@ -187,14 +198,14 @@ OpId RankFold::add(const Collective& op, const Shares& shares, Stream stream,
   if (members == Members::others) return fail();
   const OpId own = dag_.add(op, shares, stream, after);
   if (members == Members::all_ranks) return own;
-  std::vector<DeviceId> of_first;  // the members in the first rank's place
+  std::vector<DeviceId> of_first;  // the members in the kept rank's place
   DeviceId leader;
   for (const DeviceId member : dag_.group(op.group)) {
     if (rank(member) < 0) continue;
     of_first.push_back(first(member));
     if (!leader.valid()) leader = member;
   }
-  if (rank(leader) == 0) {
+  if (ranks_->keeps(leader)) {
     summed_[leader.index()].push_back(own);
     return own;
   }

@@ -19,17 +19,18 @@ struct RankSearch {
   std::size_t most = std::numeric_limits<std::size_t>::max();  ///< more turned out to differ
 };
 
-/// What may be the ranks of the plan's tensor-parallel groups: alike devices next to each other in
-/// every layer, as many as the last cut of some layer has parts, the most of these; null if there
-/// are none.
+/// What may be the ranks of the plan's tensor-parallel groups: devices next to each other in every
+/// layer, as many as the last cut of some layer has parts, the most of these, in classes of those
+/// whose devices are alike; null if there are none.
 [[nodiscard]] std::shared_ptr<const AlikeDevices> ranks_of(const Plan& plan, const Cluster& cluster,
                                                            const RankSearch& search);
 
-/// Appends operations to a DAG: of the first rank, and of other ranks the collectives. What others
-/// do by themselves is compared with what the first one did as the same one in a row: it must be
-/// the same kind of operation, take as long, move as many bytes and wait for the same operations,
-/// those of other ranks being taken for the first one's. By induction, all ranks then do the same
-/// at the same dates, as long as links treat them alike, which is for the simulator to find out.
+/// Appends operations to a DAG: of the first rank of each class, which is called the first one
+/// here, and of other ranks the collectives. What others do by themselves is compared with what the
+/// first one did as the same one in a row: it must be the same kind of operation, take as long,
+/// move as many bytes and wait for the same operations, those of other ranks being taken for the
+/// first one's. By induction, all ranks then do the same at the same dates, as long as links treat
+/// them alike, which is for the simulator to find out.
 class RankFold {
  public:
   explicit RankFold(ExecDag& dag) : dag_(dag) {}
@@ -74,7 +75,7 @@ class RankFold {
     done_[device.index()].push_back(own);
     return own;
   }
-  [[nodiscard]] DeviceId first(DeviceId device) const { return ranks_->image(device, 0); }
+  [[nodiscard]] DeviceId first(DeviceId device) const { return ranks_->kept(device); }
 
   ExecDag& dag_;
   std::shared_ptr<const AlikeDevices> ranks_;

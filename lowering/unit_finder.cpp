@@ -1,7 +1,6 @@
 #include "lowering/unit_finder.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -36,23 +35,22 @@ bool shards(const Plan& plan) {
 }  // namespace
 
 bool reduce(const AlikeUnits& units, PricedCommunication& communication) {
-  const std::vector<std::int32_t>& hop_unit = units.hop_unit;
   std::erase_if(communication.queues, [&](std::uint32_t queue) {
-    return units.unit_of[queue / static_cast<std::uint32_t>(queues_per_device)] != 0;
+    const std::uint32_t device = queue / static_cast<std::uint32_t>(queues_per_device);
+    return !units.keeps(DeviceId{static_cast<std::int32_t>(device)});
   });
   std::vector<LinkLoad> kept;
-  std::size_t of_units = 0;
+  std::size_t of_units = 0, wanted = 0;
   for (const LinkLoad& load : communication.loads) {
-    if (hop_unit[load.hop] <= 0) kept.push_back(load);
-    if (hop_unit[load.hop] >= 0) ++of_units;
+    if (units.hop_unit[load.hop] >= 0) ++of_units;
+    if (!units.keeps_hop(load.hop)) continue;
+    kept.push_back(load);
+    if (const std::int32_t unit = units.hop_unit[load.hop]; unit >= 0)
+      wanted += units.classes[units.class_of[static_cast<std::size_t>(unit)]].size();
   }
-  std::size_t of_first = 0;
-  for (const LinkLoad& load : kept) {
-    if (hop_unit[load.hop] == 0) ++of_first;
-  }
-  if (of_units != of_first * units.count()) return false;
+  if (of_units != wanted) return false;
   for (const LinkLoad& load : communication.loads) {
-    if (hop_unit[load.hop] <= 0) continue;
+    if (units.keeps_hop(load.hop)) continue;
     const auto same =
         std::lower_bound(kept.begin(), kept.end(), units.hop_origin[load.hop],
                          [](const LinkLoad& one, std::uint32_t hop) { return one.hop < hop; });
@@ -66,11 +64,6 @@ bool reduce(const AlikeUnits& units, PricedCommunication& communication) {
 
 UnitFinder::UnitFinder(const Cluster& cluster, const CostModel* cost, std::size_t most_units)
     : cluster_(cluster), cost_(cost), most_units_(most_units), routes_(cluster) {}
-
-bool UnitFinder::alike(DeviceId a, DeviceId b) const {
-  if (cluster_[a].model != cluster_[b].model) return false;
-  return cost_ == nullptr || cost_->alike(a) == cost_->alike(b);
-}
 
 bool UnitFinder::find_lists(const Plan& plan) {
   lists_.clear();
@@ -117,18 +110,18 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
   last_ = &recipe;
   last_shards_ = shards(plan);
   if (recipe.units == nullptr || (recipe.whole_if_sharded && last_shards_)) return false;
-  const auto count = static_cast<std::int64_t>(recipe.units->count());
   Plan& first = folded.plan;
   folded.units = recipe.units;
-  first.batch = plan.batch / count;
+  first.batch = 0;
+  for (const std::size_t part : recipe.kept[0]) first.batch += lists_[0].cut.sizes[part];
+  first.batch *= plan.schedule.micro_batches;
   first.precision = plan.precision;
   first.reduce_precision = plan.reduce_precision;
   first.optimizer = plan.optimizer;
   first.buckets = plan.buckets;
   first.schedule = plan.schedule;
   for (RankList& ranks : first.schedule.rank_lists) {
-    std::erase_if(ranks.devices,
-                  [&](DeviceId device) { return recipe.units->unit_of[device.index()] != 0; });
+    std::erase_if(ranks.devices, [&](DeviceId device) { return !recipe.units->keeps(device); });
   }
   first.layers.resize(plan.layers.size());
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
@@ -161,155 +154,203 @@ void UnitFinder::refuse() {
   if (!last_shards_) last_->units = nullptr;
 }
 
-/// Parts of the coarsest list that are alike and next to each other are divided among the units.
+/// Parts of the coarsest list that are next to each other make up a unit.
 UnitFinder::Recipe UnitFinder::recipe_of(const Plan& plan) {
   const List& coarsest = *std::min_element(
       lists_.begin(), lists_.end(),
       [](const List& a, const List& b) { return a.cut.sizes.size() < b.cut.sizes.size(); });
   const std::vector<std::int64_t>& sizes = coarsest.cut.sizes;
-  const std::size_t each = coarsest.devices.size() / sizes.size();
-  const auto same = [&](std::size_t a, std::size_t b) {
-    bool equal = sizes[a] == sizes[b];
-    for (std::size_t k = 0; k < each && equal; ++k)
-      equal = alike(coarsest.devices[a * each + k], coarsest.devices[b * each + k]);
-    return equal;
-  };
-  std::vector<std::int64_t> borders{0};  // between runs of parts that are alike, in samples
-  std::size_t most = 0;
-  for (std::size_t begin = 0, end = 0; begin < sizes.size(); begin = end) {
-    std::int64_t border = borders.back();
-    for (; end < sizes.size() && same(begin, end); ++end) border += sizes[end];
-    borders.push_back(border);
-    most = std::gcd(most, end - begin);
-  }
-  for (std::size_t count = std::min(most, most_units_); count > 1; --count) {
-    if (most % count != 0) continue;
-    if (auto recipe = in_units(static_cast<std::int64_t>(count), borders, plan)) {
-      return *std::move(recipe);
+  for (std::size_t count = std::min(sizes.size(), most_units_); count > 1; --count) {
+    if (sizes.size() % count != 0) continue;
+    const std::size_t each = sizes.size() / count;
+    std::vector<std::int64_t> ends;  // of units, in samples
+    for (std::size_t part = 0; part < sizes.size(); ++part) {
+      if (part % each == 0) ends.push_back(ends.empty() ? 0 : ends.back());
+      ends.back() += sizes[part];
     }
+    if (auto recipe = in_units(ends, plan)) return *std::move(recipe);
   }
   return {};
 }
 
-std::optional<UnitFinder::Recipe> UnitFinder::in_units(std::int64_t count,
-                                                       const std::vector<std::int64_t>& borders,
+std::optional<UnitFinder::Recipe> UnitFinder::in_units(const std::vector<std::int64_t>& ends,
                                                        const Plan& plan) {
-  const bool by_node = shards_by_node(plan);  // ZeRO groups must be within units
-  const auto units = static_cast<std::size_t>(count);
-  Recipe recipe;
-  std::map<DeviceId, std::vector<DeviceId>> images;  // by device of the first unit: by unit
-  std::vector<std::int32_t> unit_of(cluster_.devices.size(), -1);
+  const std::size_t count = ends.size();
+  // By unit: its devices, and its parts of each list, from one number to another.
+  std::vector<std::vector<DeviceId>> devices(count);
+  std::vector<std::vector<std::size_t>> begins;
   for (const List& list : lists_) {
     const std::size_t each = list.devices.size() / list.cut.sizes.size();
-    std::vector<std::vector<std::size_t>> parts(units);
-    std::int64_t begin = 0;
-    std::size_t run = 0;
-    for (std::size_t part = 0; part < list.cut.sizes.size(); ++part) {
-      const std::int64_t end = begin + list.cut.sizes[part];
-      while (begin >= borders[run + 1]) ++run;
-      const std::int64_t step = (borders[run + 1] - borders[run]) / count;
-      const std::int64_t unit = (begin - borders[run]) / step;
-      if (end > borders[run] + (unit + 1) * step) return std::nullopt;
-      parts[static_cast<std::size_t>(unit)].push_back(part);
-      begin = end;
-    }
-    for (std::size_t u = 0; u < units; ++u) {
-      if (parts[u].size() != parts[0].size()) return std::nullopt;
-      for (std::size_t i = 0; i < parts[0].size(); ++i) {
-        if (list.cut.sizes[parts[u][i]] != list.cut.sizes[parts[0][i]]) return std::nullopt;
-        for (std::size_t k = 0; k < each; ++k) {
-          const DeviceId first = list.devices[parts[0][i] * each + k];
-          const DeviceId image = list.devices[parts[u][i] * each + k];
-          std::vector<DeviceId>& all = images[first];
-          all.resize(units);
-          if (all[u].valid() && all[u] != image) return std::nullopt;
-          all[u] = image;
-          std::int32_t& own = unit_of[image.index()];
-          if (own >= 0 && own != static_cast<std::int32_t>(u)) return std::nullopt;
-          own = static_cast<std::int32_t>(u);
-          if (!alike(first, image)) return std::nullopt;
-        }
+    std::vector<std::size_t>& begin = begins.emplace_back();
+    std::int64_t end = 0;
+    for (std::size_t part = 0, unit = 0; part < list.cut.sizes.size(); ++part) {
+      if (part == 0 || end == ends[unit]) {
+        if (part > 0) ++unit;
+        begin.push_back(part);
       }
+      end += list.cut.sizes[part];
+      if (end > ends[unit]) return std::nullopt;
+      const auto first = list.devices.begin() + static_cast<std::ptrdiff_t>(part * each);
+      devices[unit].insert(devices[unit].end(), first, first + static_cast<std::ptrdiff_t>(each));
     }
-    recipe.kept.push_back(std::move(parts[0]));
+    begin.push_back(list.cut.sizes.size());
   }
-  std::vector<std::int32_t> ranks_of(cluster_.devices.size(), -1);
+  std::vector<std::int32_t> position(cluster_.devices.size(), -1), ranks_of(position);
+  std::map<NodeId, std::size_t> node_unit;
+  const bool by_node = shards_by_node(plan);  // ZeRO groups must be within units
+  for (std::size_t u = 0; u < count; ++u) {
+    std::sort(devices[u].begin(), devices[u].end());
+    devices[u].erase(std::unique(devices[u].begin(), devices[u].end()), devices[u].end());
+    for (std::size_t p = 0; p < devices[u].size(); ++p) {
+      std::int32_t& own = position[devices[u][p].index()];
+      if (own >= 0) return std::nullopt;  // of another unit, too
+      own = static_cast<std::int32_t>(p);
+      if (by_node && node_unit.try_emplace(cluster_[devices[u][p]].node, u).first->second != u)
+        return std::nullopt;
+    }
+  }
   for (std::size_t r = 0; r < plan.schedule.rank_lists.size(); ++r) {
     for (const DeviceId device : plan.schedule.rank_lists[r].devices)
       ranks_of[device.index()] = static_cast<std::int32_t>(r);
   }
-  std::vector<std::vector<DeviceId>> devices(units);
-  std::map<NodeId, std::size_t> node_unit;
-  for (const auto& [first, all] : images) {
-    for (std::size_t u = 0; u < units; ++u) {
-      if (ranks_of[all[u].index()] != ranks_of[first.index()]) return std::nullopt;
-      // In another order they would form other rings.
-      if (!devices[u].empty() && all[u] <= devices[u].back()) return std::nullopt;
-      devices[u].push_back(all[u]);
-      const auto [node, fresh] = node_unit.try_emplace(cluster_[all[u]].node, u);
-      if (by_node && node->second != u) return std::nullopt;
+  // Alike are units whose parts have as many samples, on devices that are alike, at the same
+  // positions: in another order they would form other rings.
+  std::map<Key, std::size_t> known;
+  std::vector<std::size_t> alike;  // by unit: number of its key
+  Key key;
+  for (std::size_t u = 0; u < count; ++u) {
+    key.clear();
+    for (const DeviceId device : devices[u]) {
+      key.push_back(cluster_[device].model);
+      if (cost_ != nullptr) key.push_back(cost_->alike(device));
+      key.push_back(ranks_of[device.index()]);
     }
+    for (std::size_t l = 0; l < lists_.size(); ++l) {
+      const List& list = lists_[l];
+      const std::size_t each = list.devices.size() / list.cut.sizes.size();
+      key.push_back(-1);
+      for (std::size_t part = begins[l][u]; part < begins[l][u + 1]; ++part) {
+        key.push_back(list.cut.sizes[part]);
+        for (std::size_t k = 0; k < each; ++k)
+          key.push_back(position[list.devices[part * each + k].index()]);
+      }
+    }
+    alike.push_back(known.try_emplace(key, known.size()).first->second);
   }
   const bool again = most_units_ < std::numeric_limits<std::size_t>::max();
   constexpr std::size_t most_ways = 1 << 21;  // all are found and remembered
-  if (again && devices[0].size() * devices[0].size() > most_ways / units) return std::nullopt;
-  recipe.units = units_of(std::move(devices));
+  if (again && devices[0].size() * devices[0].size() > most_ways / count) return std::nullopt;
+  if (known.size() == count) return std::nullopt;
+  Recipe recipe;
+  recipe.units = units_of(std::move(devices), alike);
   if (recipe.units == nullptr) return std::nullopt;
   if (again && !nexts_alike(*recipe.units)) return std::nullopt;
+  for (const std::vector<std::size_t>& begin : begins) {
+    std::vector<std::size_t>& kept = recipe.kept.emplace_back();
+    for (std::size_t u = 0; u < count; ++u) {
+      if (recipe.units->kept_of(u) != u) continue;
+      for (std::size_t part = begin[u]; part < begin[u + 1]; ++part) kept.push_back(part);
+    }
+  }
   return recipe;
 }
 
 /// Rings of gradients go from unit to unit. Machines of which some share leaf switches with their
 /// next and some do not are no units; those of a whole leaf switch may be.
 bool UnitFinder::nexts_alike(const AlikeUnits& units) {
-  const std::vector<DeviceId>& first = units.devices[0];
-  const auto same = [&](std::size_t unit, std::size_t from, std::size_t to) {
+  const auto same = [&](std::size_t unit, std::size_t from) {
     const auto way = [&](std::size_t u) -> std::vector<Hop> {
-      const std::vector<DeviceId>& next = units.devices[(u + 1) % units.count()];
-      return routes_.between(units.devices[u][from], next[to]).hops;
+      return routes_.between(units.devices[u][from], units.devices[(u + 1) % units.count()][0])
+          .hops;
     };
-    const std::vector<Hop> own = way(0), other = way(unit);
+    const std::vector<Hop> own = way(units.kept_of(unit)), other = way(unit);
     return std::equal(own.begin(), own.end(), other.begin(), other.end(), [&](Hop a, Hop b) {
       return cluster_[a.link].rate == cluster_[b.link].rate &&
              cluster_[a.link].latency == cluster_[b.link].latency;
     });
   };
-  for (std::size_t u = 1; u < units.count(); ++u) {
-    if (!same(u, 0, 0) || !same(u, first.size() - 1, 0)) return false;
+  for (std::size_t u = 0; u < units.count(); ++u) {
+    if (units.kept_of(u) == u) continue;
+    if (!same(u, 0) || !same(u, units.devices[u].size() - 1)) return false;
   }
   return true;
 }
 
-const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> devices) {
-  const auto [at, fresh] = known_.try_emplace(devices);
+const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> devices,
+                                       const std::vector<std::size_t>& alike) {
+  const auto [at, fresh] = known_.try_emplace({devices, alike});
   if (!fresh) return at->second.get();
-  AlikeUnits units(std::move(devices), cluster_.devices.size());
+  AlikeUnits units;
+  if (cost_ == nullptr) {
+    units = AlikeUnits(std::move(devices), alike, cluster_.devices.size());
+  } else {
+    std::optional<std::vector<std::size_t>> classes = by_ways(devices, alike);
+    if (!classes) return nullptr;
+    units = AlikeUnits(std::move(devices), *std::move(classes), cluster_.devices.size());
+    if (units.classes.size() == units.count() || !find_hops(units)) return nullptr;
+  }
   units.number = static_cast<std::int32_t>(known_.size());
-  if (cost_ == nullptr || find_hops(units))
-    at->second = std::make_unique<AlikeUnits>(std::move(units));
+  at->second = std::make_unique<AlikeUnits>(std::move(units));
   return at->second.get();
+}
+
+bool UnitFinder::same_ways(const std::vector<DeviceId>& a, const std::vector<DeviceId>& b) {
+  const auto same_node = [&](DeviceId x, DeviceId y) {
+    return cluster_[x].node == cluster_[y].node;
+  };
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t j = 0; j < a.size(); ++j) {
+      if (i == j) continue;
+      if (same_node(a[i], a[j]) != same_node(b[i], b[j])) return false;
+      const std::vector<Hop> own = routes_.between(a[i], a[j]).hops;
+      const std::vector<Hop>& way = routes_.between(b[i], b[j]).hops;
+      const auto same = [&](Hop x, Hop y) {
+        const Link &link = cluster_[x.link], &like = cluster_[y.link];
+        return link.rate == like.rate && link.latency == like.latency;
+      };
+      if (!std::equal(own.begin(), own.end(), way.begin(), way.end(), same)) return false;
+    }
+  }
+  return true;
+}
+
+/// Classes of units that are alike and whose ways are; nothing if these are many.
+std::optional<std::vector<std::size_t>> UnitFinder::by_ways(
+    const std::vector<std::vector<DeviceId>>& devices, const std::vector<std::size_t>& alike) {
+  constexpr std::size_t most_ways_each = 8;
+  std::vector<std::vector<std::size_t>> kept;  // units, by number in `alike`
+  std::vector<std::size_t> classes, class_of_kept(devices.size());
+  std::size_t count = 0;
+  for (std::size_t u = 0; u < devices.size(); ++u) {
+    if (alike[u] >= kept.size()) kept.resize(alike[u] + 1);
+    std::vector<std::size_t>& known = kept[alike[u]];
+    const auto like = std::find_if(known.begin(), known.end(), [&](std::size_t one) {
+      return same_ways(devices[one], devices[u]);
+    });
+    if (like != known.end()) {
+      classes.push_back(class_of_kept[*like]);
+    } else {
+      if (known.size() == most_ways_each) return std::nullopt;
+      known.push_back(u);
+      class_of_kept[u] = count++;
+      classes.push_back(class_of_kept[u]);
+    }
+  }
+  return classes;
 }
 
 bool UnitFinder::find_hops(AlikeUnits& units) {
   const std::size_t hops = 2 * cluster_.links.size();
-  const std::vector<DeviceId>& first = units.devices[0];
   units.hop_unit.assign(hops, -1);
   units.hop_origin.assign(hops, 0);
-  const auto same_node = [&](DeviceId a, DeviceId b) {
-    return cluster_[a].node == cluster_[b].node;
-  };
   for (std::size_t u = 0; u < units.count(); ++u) {
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      for (std::size_t j = 0; j < first.size(); ++j) {
+    const std::vector<DeviceId>&all = units.devices[u], &first = units.devices[units.kept_of(u)];
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (std::size_t j = 0; j < all.size(); ++j) {
         if (i == j) continue;
-        const DeviceId from = units.devices[u][i], to = units.devices[u][j];
-        if (same_node(from, to) != same_node(first[i], first[j])) return false;
         const std::vector<Hop> own = routes_.between(first[i], first[j]).hops;
-        const std::vector<Hop>& way = routes_.between(from, to).hops;
-        if (way.size() != own.size()) return false;
+        const std::vector<Hop>& way = routes_.between(all[i], all[j]).hops;
         for (std::size_t h = 0; h < way.size(); ++h) {
-          const Link &link = cluster_[way[h].link], &like = cluster_[own[h].link];
-          if (link.rate != like.rate || link.latency != like.latency) return false;
           std::int32_t& unit = units.hop_unit[way[h].index()];
           std::uint32_t& origin = units.hop_origin[way[h].index()];
           const auto wanted = static_cast<std::uint32_t>(own[h].index());

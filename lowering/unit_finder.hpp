@@ -1,4 +1,4 @@
-// Equal replicas of a plan: searches price one of them. Private to lowering/.
+// Equal replicas of a plan: searches price one of each class. Private to lowering/.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/alike_units.hpp"
@@ -16,9 +17,9 @@
 
 namespace parsim::lowering {
 
-/// What a communication among devices of all units occupies, as the first unit sees it: its
-/// devices' queues, and the hops that are its own or no unit's. False if units' hops are loaded
-/// differently.
+/// What a communication among devices of all units occupies, as kept units see it: their devices'
+/// queues, and the hops that are their own or no unit's. False if hops of one class of units are
+/// loaded differently.
 [[nodiscard]] bool reduce(const AlikeUnits& units, PricedCommunication& communication);
 
 /// Finds the units of plans for one cluster and cost model, which must outlive it.
@@ -29,12 +30,12 @@ class UnitFinder {
   ///             must also reach its next one over as good links as any other
   UnitFinder(const Cluster& cluster, const CostModel* cost,
              std::size_t most_units = std::numeric_limits<std::size_t>::max());
-  /// A plan's first unit as a plan for its samples, and how many there are.
+  /// A plan's kept units as a plan for their samples, and all units.
   struct Folded {
     Plan plan;
     const AlikeUnits* units = nullptr;
   };
-  /// As many units as possible; false if the plan has none. `folded` keeps its memory.
+  /// As many units as possible; false if none are alike. `folded` keeps its memory.
   [[nodiscard]] bool fold(const Plan& plan, Folded& folded);
   /// The plan that was folded last has no units after all: they do not sum alike.
   void refuse();
@@ -45,7 +46,7 @@ class UnitFinder {
     Cut cut;
     std::vector<DeviceId> devices;
   };
-  /// Which parts of each list the first unit has.
+  /// Which parts of each list the kept units have.
   struct Recipe {
     const AlikeUnits* units = nullptr;  ///< null: none
     std::vector<std::vector<std::size_t>> kept;
@@ -55,13 +56,17 @@ class UnitFinder {
 
   [[nodiscard]] bool find_lists(const Plan& plan);
   [[nodiscard]] Recipe recipe_of(const Plan& plan);
-  [[nodiscard]] std::optional<Recipe> in_units(std::int64_t count,
-                                               const std::vector<std::int64_t>& borders,
+  /// ends   of the units, in samples
+  [[nodiscard]] std::optional<Recipe> in_units(const std::vector<std::int64_t>& ends,
                                                const Plan& plan);
-  [[nodiscard]] const AlikeUnits* units_of(std::vector<std::vector<DeviceId>> devices);
+  /// alike   by unit: a number that those have in common whose parts and devices are alike
+  [[nodiscard]] const AlikeUnits* units_of(std::vector<std::vector<DeviceId>> devices,
+                                           const std::vector<std::size_t>& alike);
+  [[nodiscard]] std::optional<std::vector<std::size_t>> by_ways(
+      const std::vector<std::vector<DeviceId>>& devices, const std::vector<std::size_t>& alike);
+  [[nodiscard]] bool same_ways(const std::vector<DeviceId>& a, const std::vector<DeviceId>& b);
   [[nodiscard]] bool find_hops(AlikeUnits& units);
   [[nodiscard]] bool nexts_alike(const AlikeUnits& units);
-  [[nodiscard]] bool alike(DeviceId a, DeviceId b) const;
 
   const Cluster& cluster_;
   const CostModel* cost_;
@@ -72,7 +77,10 @@ class UnitFinder {
   std::map<Key, Recipe> recipes_;
   Recipe* last_ = nullptr;
   bool last_shards_ = false;
-  std::map<std::vector<std::vector<DeviceId>>, std::unique_ptr<AlikeUnits>> known_;  ///< null: none
+  /// By devices of each unit and which are alike; null: none.
+  std::map<std::pair<std::vector<std::vector<DeviceId>>, std::vector<std::size_t>>,
+           std::unique_ptr<AlikeUnits>>
+      known_;
 };
 
 }  // namespace parsim::lowering

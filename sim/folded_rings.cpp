@@ -10,7 +10,7 @@ namespace parsim::sim {
 
 namespace {
 
-/// `unit`'s rings against those of the first one.
+/// `unit`'s rings against those of the kept one of its class.
 bool alike(const GroupRings& first, const GroupRings& other, const AlikeUnits& units,
            std::int32_t unit) {
   if (first.members != other.members || first.weights != other.weights) return false;
@@ -39,7 +39,7 @@ bool rings_alike(const ExecDag& dag, PathCache& paths) {
     const std::vector<DeviceId>& group = dag.group(GroupId{dag.record(id).device});
     const GroupRings& first = paths.rings(group);
     std::vector<DeviceId> same(group.size());
-    for (std::size_t u = 0; u < units.count(); ++u) {
+    for (const std::size_t u : units.units_like(group[0])) {
       for (std::size_t m = 0; m < group.size(); ++m) same[m] = units.image(group[m], u);
       if (!alike(first, paths.rings(same), units, static_cast<std::int32_t>(u))) return false;
     }
@@ -57,7 +57,7 @@ bool pairs_alike(const ExecDag& dag, PathCache& paths) {
     if (!seen.insert({record.device, record.to}).second) continue;
     const Route first = paths.between(DeviceId{record.device}, DeviceId{record.to});
     const auto within = [&](DeviceId a, DeviceId b) { return cluster[a].node == cluster[b].node; };
-    for (std::size_t rank = 1; rank < rank_count(dag); ++rank) {
+    for (std::size_t rank = 1; rank < rank_count(dag, record.device); ++rank) {
       const DeviceId from = of_rank(dag, record.device, rank), to = of_rank(dag, record.to, rank);
       const Route& way = paths.between(from, to);
       const bool same =

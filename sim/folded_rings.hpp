@@ -6,10 +6,10 @@
 
 namespace parsim::sim {
 
-/// False if some group of devices of the first unit has rings that differ from those of the same
-/// positions in another unit, or that cross links which are not the unit's own (messages between
-/// two devices are alike by what units are; rings may take other ways), or if the ways of a
-/// transfer in two ranks have other links.
+/// False if some group of devices of a kept unit has rings that differ from those of the same
+/// positions in another unit of its class, or that cross links which are not the unit's own
+/// (messages between two devices are alike by what units are; rings may take other ways), or if the
+/// ways of a transfer in two ranks have other links.
 [[nodiscard]] bool ways_alike(const ExecDag& dag, PathCache& paths);
 
 }  // namespace parsim::sim

@@ -83,9 +83,6 @@ class Classes {
         output.hop_bytes[i] += bytes_within_[units_->hop_origin[i]];
     }
     output.bytes_reduced_in_network += bytes_reduced_in_network_;
-    if (units_ != nullptr) {
-      output.bytes_reduced_in_network += static_cast<double>(units_->count()) * reduced_within_;
-    }
   }
 
  private:
@@ -113,7 +110,7 @@ class Classes {
   [[nodiscard]] bool units_alike() const {
     if (units_ == nullptr) return true;
     for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (units_->hop_unit[i] > 0 && links_[i] != links_[units_->hop_origin[i]]) return false;
+      if (!units_->keeps_hop(i) && links_[i] != links_[units_->hop_origin[i]]) return false;
     }
     return true;
   }
@@ -133,16 +130,10 @@ class Classes {
            });
   }
   [[nodiscard]] bool devices_alike() const {
-    const auto alike = [&](const AlikeDevices* all) {
-      if (all == nullptr || devices_.empty()) return true;
-      const std::vector<DeviceId>& first = all->devices[0];
-      return std::all_of(all->devices.begin(), all->devices.end(), [&](const auto& unit) {
-        return std::equal(unit.begin(), unit.end(), first.begin(), [&](DeviceId a, DeviceId b) {
-          return devices_[a.index()] == devices_[b.index()];
-        });
-      });
-    };
-    return alike(units_) && alike(dag_.fold.ranks.get());
+    if (devices_.empty()) return true;
+    std::vector<Color> copied = devices_;
+    dag_.fold.copy_to_all(copied);
+    return copied == devices_;
   }
 
   void collect(Fidelity fidelity) {
@@ -161,12 +152,11 @@ class Classes {
         return;
       }
       const bool within = dag_.in_each_unit(OpId{i});
+      double reduced = 0;
       // The output's spans are not touched.
       flows_of(dag_, prepared_, OpId{i}, fidelity,
-               {{},
-                within ? bytes_within_ : hop_bytes_,
-                within ? reduced_within_ : bytes_reduced_in_network_},
-               flows);
+               {{}, within ? bytes_within_ : hop_bytes_, reduced}, flows);
+      bytes_reduced_in_network_ += static_cast<double>(dag_.units(OpId{i})) * reduced;
       communications_.push_back(
           {OpId{i}, lists_.add(flows.flows), flows.longest_wait, flows.least, within});
     }
@@ -175,7 +165,7 @@ class Classes {
       for (const Hop hop : route->hops) used[hop.index()] = true;
     }
     for (std::size_t i = 0; units_ != nullptr && i < used.size(); ++i) {
-      if (units_->hop_unit[i] > 0) used[i] = used[i] || used[units_->hop_origin[i]];
+      if (!units_->keeps_hop(i)) used[i] = used[i] || used[units_->hop_origin[i]];
     }
     for (std::size_t i = 0; i < used.size(); ++i) {
       if (used[i]) used_links_.push_back(i);
@@ -305,8 +295,8 @@ class Classes {
     std::unordered_map<Color, std::size_t> standing;  // link by class
     std::vector<bool> stands(links_.size(), false);
     for (const std::size_t link : used_links_) {
-      // What units do by themselves is known of the first one's links.
-      if (units_ != nullptr && units_->hop_unit[link] > 0) continue;
+      // What units do by themselves is known of the kept ones' links.
+      if (units_ != nullptr && !units_->keeps_hop(link)) continue;
       stands[link] = standing.try_emplace(links_[link], link).second;
     }
     std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
@@ -383,7 +373,7 @@ class Classes {
   std::vector<Communication> communications_;
   FlowLists lists_;
   std::vector<double> hop_bytes_, bytes_within_;  ///< `within`: of communication within units
-  double bytes_reduced_in_network_ = 0, reduced_within_ = 0;
+  double bytes_reduced_in_network_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
   std::vector<bool> open_;               ///< of all routes' hops
   std::vector<Color> plain_links_;

@@ -35,11 +35,11 @@ namespace parsim::sim {
 /// machine whose neighbour in a ring is behind another leaf switch does not make all others of the
 /// ring differ one after another.
 ///
-/// Of a folded DAG (ExecDag::units) other units' operations are not there: their links carry what
-/// the first unit's own carry, and flows of sums over all units. It merges only if the links of
-/// every unit then have the classes of the first one's. Where refinement leads to too many classes,
-/// each position in a unit starts as a class of its own. Of folded ranks a transfer has the flows
-/// of all, which must become one class.
+/// Of a folded DAG (ExecDag::fold) only the operations of kept units are there: the links of others
+/// carry what those of the kept one of their class carry, and flows of sums over all units. It
+/// merges only if the links of every unit then have the classes of the kept one's. Where refinement
+/// leads to too many classes, each position in a unit starts as a class of its own. Of folded ranks
+/// a transfer has the flows of all, which must become one class.
 ///
 /// At fidelity analytic links do not matter: communications are alike that take as long alone.
 ///

@@ -65,7 +65,7 @@ void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelit
 
 std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op) {
   if (prepared.merged()) return prepared.flows.at(op.value).flows.size();
-  if (dag.kind(op) == OpKind::transfer) return rank_count(dag);
+  if (dag.kind(op) == OpKind::transfer) return rank_count(dag, dag.record(op).device);
   const GroupId group{dag.record(op).device};
   const std::size_t n = dag.group(group).size();
   if (static_cast<CollectiveKind>(dag.record(op).sub) == CollectiveKind::all_to_all) {
@@ -103,7 +103,7 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
   };
   if (dag.kind(op) == OpKind::transfer) {
     const auto wait = prepared.transfer_waits.find(op.value);
-    for (std::size_t rank = 0; rank < rank_count(dag); ++rank) {
+    for (std::size_t rank = 0; rank < rank_count(dag, record.device); ++rank) {
       add_pair(of_rank(dag, record.device, rank), of_rank(dag, record.to, rank), dag.payload(op),
                CollectiveChoice{});
       if (wait != prepared.transfer_waits.end()) result.flows.back().wait = wait->second;

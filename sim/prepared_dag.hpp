@@ -62,12 +62,14 @@ struct RouteTable {
 /// A transfer or collective between different devices.
 [[nodiscard]] bool communicates(const ExecDag& dag, OpId id);
 /// Of a DAG with folded ranks, those that send what a transfer sends: how many, and the device of
-/// one of them in the place of the first one's.
-[[nodiscard]] inline std::size_t rank_count(const ExecDag& dag) {
-  return dag.fold.ranks == nullptr ? 1 : dag.fold.ranks->count();
+/// one of them in the place of the kept one's.
+[[nodiscard]] inline std::size_t rank_count(const ExecDag& dag, std::int32_t device) {
+  return dag.fold.ranks == nullptr ? 1 : dag.fold.ranks->units_like(DeviceId{device}).size();
 }
 [[nodiscard]] inline DeviceId of_rank(const ExecDag& dag, std::int32_t device, std::size_t rank) {
-  return rank == 0 ? DeviceId{device} : dag.fold.ranks->image(DeviceId{device}, rank);
+  if (rank == 0) return DeviceId{device};
+  return dag.fold.ranks->image(DeviceId{device},
+                               dag.fold.ranks->units_like(DeviceId{device})[rank]);
 }
 /// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
 [[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);

@@ -1,4 +1,4 @@
-// Pricing one of several equal replicas gives the numbers of pricing all of them, to the last bit.
+// Pricing one replica of each class gives the numbers of pricing all of them, to the last bit.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/routes.hpp"
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/unit_finder.hpp"
@@ -92,32 +93,47 @@ TEST_CASE("estimate: one of several equal replicas costs what all of them do, on
   CHECK(compared.sharded > 25 * more);
 }
 
-TEST_CASE("estimate: replicas of unequal devices, shares or links are no units") {
-  const auto count = [](const World& world, const Plan& plan) {
+TEST_CASE("estimate: replicas of unequal devices, shares or links are of several classes") {
+  using Sizes = std::vector<std::size_t>;  // of the classes
+  const auto classes = [](const World& world, const Plan& plan) {
     lowering::UnitFinder finder(world.cluster, world.cost.get());
     lowering::UnitFinder::Folded unit;
-    return finder.fold(plan, unit) ? unit.units->count() : 1;
+    Sizes sizes;
+    if (!finder.fold(plan, unit)) return sizes;
+    for (const std::vector<std::size_t>& one : unit.units->classes) sizes.push_back(one.size());
+    return sizes;
   };
   const World equal("lenet5", "nodes:4x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s");
   Plan plan = strategies::plan_data(equal.input(units_batch));
-  CHECK(count(equal, plan) == 8);
+  CHECK(classes(equal, plan) == Sizes{8});
   // A pipeline over the machines: replicas side by side share the machines' cables.
   strategies::StrategyInput input = equal.input(units_batch);
   input.tensor_parallel = 1;
   input.pipeline_parallel = 2;
   input.data_parallel = 4;
   input.micro_batches = 2;
-  CHECK(count(equal, strategies::plan_tensor(input)) == 2);
+  CHECK(classes(equal, strategies::plan_tensor(input)) == Sizes{2});
   for (LayerPlan& layer : plan.layers) {
     layer.cuts[0].sizes[0] -= 1;
     layer.cuts[0].sizes[1] += 1;
   }
-  CHECK(count(equal, plan) == 1);
+  CHECK(classes(equal, plan) == Sizes{1, 1, 6});
   const World mixed("lenet5", "nodes:4x2,device=p100-sxm2*4+v100-sxm2*4,intra=50GB/s,inter=10GB/s");
-  // Ways from the old devices of a unit to its new ones, used or not, leave the machines.
-  CHECK(count(mixed, strategies::plan_data(mixed.input(units_batch))) == 2);
+  CHECK(classes(mixed, strategies::plan_data(mixed.input(units_batch))) == Sizes{4, 4});
   const World odd("lenet5", "star:4,device=p100-sxm2*1+v100-sxm2*3,rate=10GB/s,latency=1us");
-  CHECK(count(odd, strategies::plan_data(odd.input(units_batch))) == 1);
+  CHECK(classes(odd, strategies::plan_data(odd.input(units_batch))) == Sizes{1, 3});
+  // One of the links within machines is slower than the others.
+  Cluster links =
+      topologies::load_cluster("nodes:4x2,device=v100-sxm2,intra=50GB/s,inter=10GB/s", "test");
+  Routes routes(links);
+  const LinkId slow = routes.between(DeviceId{2}, DeviceId{3}).hops[0].link;
+  links.links[slow.index()].rate.value /= 2;
+  const World slow_link("lenet5", std::move(links));
+  strategies::StrategyInput groups = slow_link.input(units_batch);
+  groups.tensor_parallel = 2;
+  groups.pipeline_parallel = 1;
+  groups.data_parallel = 4;
+  CHECK(classes(slow_link, strategies::plan_tensor(groups)) == Sizes{3, 1});
 }
 
 }  // namespace

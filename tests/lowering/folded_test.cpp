@@ -1,8 +1,9 @@
-// A DAG of one of several equal replicas, and of one of their equal ranks, unfolded is that of all
-// of them, operation by operation.
+// A DAG of one replica of each class, and of one of their equal ranks, unfolded is that of all of
+// them, operation by operation.
 #include <doctest/doctest.h>
 
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ std::vector<DeviceId> devices_of(const ExecDag& dag, OpId id) {
   return {DeviceId{record.device}};
 }
 
-/// The operations of the devices of a rank in a unit, which are named as those of the first ones.
+/// The operations of the devices of a rank in a unit, which are named as those of the kept ones.
 std::vector<SeenOp> seen_by(const ExecDag& dag, const Timeline& timeline, const Fold& fold,
                             std::size_t unit, std::size_t rank) {
   const auto number = [](const AlikeDevices& all, DeviceId device) {
@@ -51,11 +52,11 @@ std::vector<SeenOp> seen_by(const ExecDag& dag, const Timeline& timeline, const 
     for (DeviceId device : devices_of(dag, id)) {
       if (fold.units != nullptr) {
         if (number(*fold.units, device) != unit) continue;
-        device = fold.units->image(device, 0);
+        device = fold.units->kept(device);
       }
       if (fold.ranks != nullptr) {
         if (number(*fold.ranks, device) != rank) continue;
-        device = fold.ranks->image(device, 0);
+        device = fold.ranks->kept(device);
       }
       seen.devices.push_back(device);
     }
@@ -87,15 +88,15 @@ bool equal(const std::vector<DeviceUse>& a, const std::vector<DeviceUse>& b, Sec
 }
 
 struct FoldedCounts {
-  std::size_t plans = 0, folded = 0, run = 0, coarser = 0, ranks = 0;
+  std::size_t plans = 0, folded = 0, run = 0, coarser = 0, ranks = 0, several_classes = 0;
 };
 
 /// The plan folded, without ranks and in fewer units if need be, against all of it on `reference`.
-void compare_folded(const World& world, const Plan& plan, Executor& simulator, Executor& reference,
-                    FoldedCounts& counts) {
+void compare_folded(const World& world, const CostModel& cost, const Plan& plan,
+                    Executor& simulator, Executor& reference, FoldedCounts& counts) {
   ++counts.plans;
   std::optional<lowering::Lowered> folded =
-      lowering::lower_folded(world.network, world.cluster, *world.cost, plan);
+      lowering::lower_folded(world.network, world.cluster, cost, plan);
   if (!folded->dag.fold) return;
   ++counts.folded;
   const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
@@ -109,7 +110,7 @@ void compare_folded(const World& world, const Plan& plan, Executor& simulator, E
   while (!found && folded->dag.fold) {
     if (folded->dag.fold.ranks == nullptr) folding.most_units = folded->dag.fold.units->count() - 1;
     folding.ranks = false;
-    folded = lowering::lower_folded(world.network, world.cluster, *world.cost, plan, folding);
+    folded = lowering::lower_folded(world.network, world.cluster, cost, plan, folding);
     if (folded->dag.fold) found = simulator.run_folded(folded->dag);
     if (found && folding.most_units < world.cluster.devices.size()) ++counts.coarser;
   }
@@ -119,10 +120,16 @@ void compare_folded(const World& world, const Plan& plan, Executor& simulator, E
   if (fold.ranks != nullptr) ++counts.ranks;
   const Timeline all = reference.run(whole);
   const Seconds step = makespan(all);
-  const std::vector<SeenOp> wanted = seen_by(folded->dag, *found, fold, 0, 0);
-  for (std::size_t u = 0; u < (fold.units == nullptr ? 1 : fold.units->count()); ++u) {
-    for (std::size_t r = 0; r < (fold.ranks == nullptr ? 1 : fold.ranks->count()); ++r)
-      CHECK(equal(wanted, seen_by(whole, all, fold, u, r), step));
+  if (fold.units != nullptr && fold.units->classes.size() > 1) ++counts.several_classes;
+  const std::size_t units = fold.units == nullptr ? 1 : fold.units->count();
+  const std::size_t ranks = fold.ranks == nullptr ? 1 : fold.ranks->count();
+  for (std::size_t u = 0; u < units; ++u) {
+    const std::size_t kept = fold.units == nullptr ? 0 : fold.units->kept_of(u);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const std::size_t rank = fold.ranks == nullptr ? 0 : fold.ranks->kept_of(r);
+      CHECK(equal(seen_by(folded->dag, *found, fold, kept, rank), seen_by(whole, all, fold, u, r),
+                  step));
+    }
   }
   const std::size_t devices = world.cluster.devices.size();
   CHECK(equal(device_use(folded->dag, *found, devices), device_use(whole, all, devices), step));
@@ -143,19 +150,20 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
     CAPTURE(world.cluster.name);
     CAPTURE(seed);
     CAPTURE(i);
-    compare_folded(world, plans.next(), *simulator, *simulator, counts);
+    compare_folded(world, *world.cost, plans.next(), *simulator, *simulator, counts);
   }
 }
 
 /// Against the whole DAG, of which nothing is merged.
-void compare_with_whole(const World& world, const Plan& plan, bool nccl, FoldedCounts& counts) {
+void compare_with_whole(const World& world, const CostModel& cost, const Plan& plan, bool nccl,
+                        FoldedCounts& counts) {
   sim::SimOptions options;
   options.engine = sim::Engine::fast;
   if (nccl) options.collectives = sim::CollectiveCost::nccl;
-  const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
+  const auto simulator = sim::make_simulator(world.cluster, cost, options);
   options.merge = false;
-  const auto reference = sim::make_simulator(world.cluster, *world.cost, options);
-  compare_folded(world, plan, *simulator, *reference, counts);
+  const auto reference = sim::make_simulator(world.cluster, cost, options);
+  compare_folded(world, cost, plan, *simulator, *reference, counts);
 }
 
 TEST_CASE("folded: the operations and times of one of several equal replicas, on random plans") {
@@ -176,6 +184,64 @@ TEST_CASE("folded: the operations and times of one of several equal replicas, on
   MESSAGE(counts.plans << " plans, " << counts.folded << " folded, " << counts.run << " run");
 }
 
+/// Some devices slow, some of them as slow as another one, and in every other case a slow link.
+void compare_with_odd_ones(const std::string& network, const std::string& name, std::uint64_t seed,
+                           std::size_t count, FoldedCounts& counts) {
+  std::mt19937_64 random(seed);
+  Cluster cluster = topologies::load_cluster(name, "test");
+  if (seed % 2 == 0) cluster.links[random() % cluster.links.size()].rate.value *= 0.7;
+  const World world(network, std::move(cluster));
+  std::vector<double> factors(world.cluster.devices.size(), 1);
+  for (std::size_t odd = 1 + random() % 3; odd > 0; --odd)
+    factors[random() % factors.size()] = random() % 2 == 0 ? 1.5 : 1.25;
+  const auto cost = sim::make_slowed(*world.cost, factors);
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
+  if (seed % 3 == 0) options.collectives = sim::CollectiveCost::nccl;
+  const auto simulator = sim::make_simulator(world.cluster, *cost, options);
+  options.merge = false;
+  const auto reference = sim::make_simulator(world.cluster, *cost, options);
+  ReplicatedPlans plans(world, seed);
+  for (std::size_t i = 0; i < count; ++i) {
+    CAPTURE(world.cluster.name);
+    CAPTURE(seed);
+    CAPTURE(i);
+    compare_folded(world, *cost, plans.next(), *simulator, *reference, counts);
+  }
+}
+
+TEST_CASE("folded: where one to three devices and a link are slow, all others are still folded") {
+  FoldedCounts counts;
+  std::uint64_t seed = 1;
+  for (const std::string& cluster : clusters_with_replicas()) {
+    for (int i = 0; i < 4; ++i) {
+      compare_with_odd_ones("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128", cluster,
+                            seed++, long_tests() ? 60 : 6, counts);
+    }
+  }
+  CHECK(counts.plans > 200);
+  CHECK(counts.several_classes > 10);
+  MESSAGE(counts.plans << " plans, " << counts.folded << " folded, " << counts.run
+                       << " run, of them with several classes: " << counts.several_classes);
+}
+
+TEST_CASE("folded: one slow device of a thousand is one replica of its own") {
+  const World world("alexnet", "nodes:128x8,device=v100-sxm2,intra=150GB/s,inter=12GB/s");
+  const Plan plan = strategies::plan_data(world.input(32 * 1024));
+  std::vector<double> factors(1024, 1);
+  factors[517] = 1.5;
+  const auto cost = sim::make_slowed(*world.cost, factors);
+  const auto simulator = sim::make_simulator(world.cluster, *cost, {.engine = sim::Engine::fast});
+  const ExecDag equal = lowering::lower_folded(world.network, world.cluster, *world.cost, plan).dag;
+  const lowering::PlanRun run =
+      lowering::run_folded(world.network, world.cluster, *cost, plan, *simulator);
+  CHECK(run.lowered.dag.size() < 2 * equal.size());
+  std::int64_t operations = 0;
+  for (std::size_t op = 0; op < run.lowered.dag.size(); ++op)
+    operations += run.lowered.dag.count(OpId{op});
+  CHECK(operations > 500 * static_cast<std::int64_t>(equal.size()));
+}
+
 TEST_CASE("folded: machines of rails fold by leaf switch, operation by operation") {
   FoldedCounts counts;
   for (const char* fabric : {"12x4,unit=4", "8x4,unit=2,oversubscription=3", "12x2,unit=3"}) {
@@ -193,7 +259,7 @@ TEST_CASE("folded: machines of rails fold by leaf switch, operation by operation
         CAPTURE(fabric);
         CAPTURE(tensor);
         CAPTURE(zero);
-        compare_with_whole(world, plan, zero == 3, counts);
+        compare_with_whole(world, *world.cost, plan, zero == 3, counts);
       }
     }
   }
@@ -226,7 +292,7 @@ TEST_CASE("folded: of the machines of a leaf switch those amid a ring are simula
 }
 
 TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
-  FoldedCounts counts;
+  FoldedCounts counts, slow;  // with a device that is slower than the others
   const TemporaryFolder folder;
   // Without biases, which the first rank alone adds.
   const Network llama = networks::load_network(
@@ -254,13 +320,19 @@ TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
           CAPTURE(tensor);
           CAPTURE(stages);
           CAPTURE(zero);
-          compare_with_whole(world, plan, zero != 0, counts);
+          compare_with_whole(world, *world.cost, plan, zero != 0, counts);
+          std::vector<double> factors(world.cluster.devices.size(), 1);
+          factors[(counts.plans * 5) % factors.size()] = 1.5;
+          const auto cost = sim::make_slowed(*world.cost, factors);
+          compare_with_whole(world, *cost, plan, zero != 0, slow);
         }
       }
     }
   }
   MESSAGE(counts.plans << " plans, " << counts.run << " run, of them by ranks: " << counts.ranks);
   CHECK(counts.ranks > 20);
+  MESSAGE("with a slow device: " << slow.run << " run, of them by ranks: " << slow.ranks);
+  CHECK(slow.ranks >= 5);
 }
 
 }  // namespace
