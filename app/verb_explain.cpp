@@ -327,7 +327,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   const experiment::Planned planned =
       chosen == nullptr ? experiment::Planned{*experiment.plan, experiment.preparation, {}}
                         : planner.plan(*chosen, &progress);
-  if (chosen != nullptr) experiment::check_used(request, experiment.network, {planned.plan});
+  if (chosen != nullptr) experiment::check_used(request, experiment.network, {&planned.plan, 1});
   const experiment::Run run = experiment::run_plan(experiment, planned);
   const std::vector<Share> shares = shares_of_chain(run, experiment.cluster);
   experiment::Explanation explanation =

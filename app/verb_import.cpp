@@ -255,7 +255,7 @@ experiment::Planned plan_of(const experiment::Experiment& experiment) {
           : experiment::named_strategy(
                 request, request.strategies.empty() ? "data" : request.strategies.front());
   experiment::Planned planned = experiment::make_plan(experiment, chosen);
-  experiment::check_used(request, experiment.network, {planned.plan});
+  experiment::check_used(request, experiment.network, {&planned.plan, 1});
   return planned;
 }
 

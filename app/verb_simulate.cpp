@@ -58,7 +58,7 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
   experiment::Progress progress(1, quiet, experiment.request.poll);
   progress.next(strategy->name);
   experiment::Planned planned = experiment::make_plan(experiment, *strategy, &progress);
-  experiment::check_used(experiment.request, experiment.network, {planned.plan});
+  experiment::check_used(experiment.request, experiment.network, {&planned.plan, 1});
   progress.warn(
       experiment::warning_of_many_messages(experiment.network, experiment.cluster, planned.plan));
   return planned;

@@ -41,16 +41,17 @@ std::vector<DeviceId> sorted_devices(const LayerPlan& layer) {
 }  // namespace
 
 double messages_between_groups(const Network& network, const Plan& plan) {
-  std::vector<std::vector<DeviceId>> devices;
-  for (const LayerPlan& layer : plan.layers) devices.push_back(sorted_devices(layer));
   double messages = 0;
   for (std::size_t r = 0; r < plan.layers.size(); ++r) {
-    const Parts to = parts_of(plan.layers[r], false);
+    const LayerPlan& reader = plan.layers[r];
     for (const LayerId producer : network[LayerId{r}].inputs) {
       const LayerPlan& other = plan.layers[producer.index()];
+      const bool same_devices =
+          other.devices == reader.devices || sorted_devices(other) == sorted_devices(reader);
+      if (same_devices && other.cuts == reader.cuts) continue;
+      const Parts to = parts_of(reader, false);
       // Parts may be empty: devices of the plan that take no part in the layer.
-      const bool alike = parts_of(other, false).all() == to.all();
-      if (alike && devices[producer.index()] == devices[r]) continue;
+      if (same_devices && parts_of(other, false).all() == to.all()) continue;
       const Parts from = parts_of(other, true);
       messages += from.others * to.others * std::max(from.samples, to.samples);
     }

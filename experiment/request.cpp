@@ -322,7 +322,7 @@ sim::NcclVersion parse_nccl_version(std::string_view text, std::string_view wher
   return {2, static_cast<std::int32_t>(parse_whole(parts[1], where, 0, most))};
 }
 
-void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans) {
+void check_used(const Request& request, const Network& network, std::span<const Plan> plans) {
   const auto no_plan = [&](auto uses) { return std::none_of(plans.begin(), plans.end(), uses); };
   const std::string who = request.strategies.size() == 1
                               ? fmt::format("unused by strategy '{}'", request.strategies.front())

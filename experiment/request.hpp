@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -139,6 +140,6 @@ void apply_override(Cluster& cluster, const std::string& text);
 
 /// Throws InputError if an option of the request made no difference to any of the plans: an option
 /// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
-void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans);
+void check_used(const Request& request, const Network& network, std::span<const Plan> plans);
 
 }  // namespace parsim::experiment

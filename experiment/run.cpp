@@ -152,8 +152,8 @@ const strategies::Strategy& layout_strategy() {
   return strategy;
 }
 
-Planner::Planner(const Experiment& experiment)
-    : experiment_(experiment), prices_(experiment.strategy_input().step()) {}
+Planner::Planner(const Experiment& experiment, bool once)
+    : experiment_(experiment), once_(once), prices_(experiment.strategy_input().step()) {}
 
 Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) {
   const Experiment& experiment = experiment_;
@@ -226,14 +226,14 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   strategies::check_zero_group(
       input, plan, by_file ? experiment.request.layout_file + ":zero_group" : "--zero-group");
   validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
-  if (!laid_out) known_.push_back(plan);
+  if (!laid_out && !once_) known_.push_back(plan);
   const Seconds all = experiment.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
 }
 
 Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
                   Progress* progress) {
-  return Planner(experiment).plan(strategy, progress);
+  return Planner(experiment, true).plan(strategy, progress);
 }
 
 namespace {

@@ -121,7 +121,8 @@ struct Planned {
 /// not.
 class Planner {
  public:
-  explicit Planner(const Experiment& experiment);
+  /// once   only one plan is asked for: known() stays empty, for large ones take long to copy
+  explicit Planner(const Experiment& experiment, bool once = false);
   /// Throws InputError if the strategy has no plan for the input.
   [[nodiscard]] Planned plan(const strategies::Strategy& strategy, Progress* progress = nullptr);
   /// A plan of a strategy that was asked elsewhere.
@@ -131,6 +132,7 @@ class Planner {
 
  private:
   const Experiment& experiment_;
+  bool once_;
   std::vector<Plan> known_;
   lowering::PriceCache prices_;
 };

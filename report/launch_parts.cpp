@@ -132,25 +132,31 @@ std::vector<DeviceId> CarriedPlan::ranks_of(const strategies::StageSummary& stag
   const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
   for (const LayerId id : stage.layers) {
     std::vector<Cell> own = cells(network, id, plan.layers[id.index()], samples);
-    std::stable_sort(own.begin(), own.end(), [](const Cell& a, const Cell& b) {
+    const auto before = [](const Cell& a, const Cell& b) {
       return a.part.out[0].begin < b.part.out[0].begin;
-    });
+    };
+    // Cells are large, and mostly in order.
+    if (!std::is_sorted(own.begin(), own.end(), before))
+      std::stable_sort(own.begin(), own.end(), before);
     std::vector<DeviceId> devices;
     for (const Cell& cell : own) devices.push_back(cell.device);
-    const std::set<DeviceId> distinct(devices.begin(), devices.end());
-    if (devices.size() == all && distinct.size() == all) return devices;
+    std::vector<DeviceId> sorted = devices;
+    std::sort(sorted.begin(), sorted.end());
+    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+    if (devices.size() == all && distinct) return devices;
   }
   refuse("no layer of a stage is shared by all its devices", "equal degrees");
 }
 
-std::vector<DeviceId> CarriedPlan::ranks() const {
+const std::vector<DeviceId>& CarriedPlan::ranks() const {
+  if (!ranks_.empty()) return ranks_;
   const auto chunks = static_cast<std::size_t>(degrees_.vp.value_or(1));
   std::vector<DeviceId> all;
   for (std::size_t s = 0; s < stages_.size() / chunks; ++s) {
     const std::vector<DeviceId> own = ranks_of(stages_[s]);
     all.insert(all.end(), own.begin(), own.end());
   }
-  return all;
+  return ranks_ = std::move(all);
 }
 
 /// Scripts hold names of machines, and a shell reads them.

@@ -55,7 +55,7 @@ class CarriedPlan {
   /// tensor-parallel group.
   [[nodiscard]] std::vector<DeviceId> ranks_of(const strategies::StageSummary& stage) const;
   /// The devices of one stage after the other; of further model chunks of a device none.
-  [[nodiscard]] std::vector<DeviceId> ranks() const;
+  [[nodiscard]] const std::vector<DeviceId>& ranks() const;
   /// In the order of the ranks. Refuses devices of no machine, and machines that come twice.
   [[nodiscard]] std::vector<LaunchMachine> machines() const;
   /// The same; refuses different numbers of GPUs, too.
@@ -72,6 +72,7 @@ class CarriedPlan {
   Trainer trainer_;
   std::vector<strategies::StageSummary> stages_;
   strategies::Degrees degrees_;
+  mutable std::vector<DeviceId> ranks_;  ///< once asked for: trainers ask one after another
 };
 
 /// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.

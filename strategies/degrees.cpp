@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/hash.hpp"
@@ -20,20 +21,29 @@ namespace {
 
 std::int64_t samples_of(const Plan& plan) { return plan.batch / plan.schedule.micro_batches; }
 
-/// By device its samples of a micro-batch; nothing if a device has gaps between them.
-using SamplesOf = std::map<DeviceId, Interval>;
+template <class Value>
+void sort_if_needed(std::vector<Value>& values) {
+  if (!std::is_sorted(values.begin(), values.end())) std::sort(values.begin(), values.end());
+}
+
+/// By device its samples of a micro-batch, in the order of devices; nothing if a device has gaps
+/// between them.
+using SamplesOf = std::vector<std::pair<DeviceId, Interval>>;
 std::optional<SamplesOf> samples_by_device(const std::vector<Cell>& cells) {
+  SamplesOf all;
+  for (const Cell& cell : cells) all.emplace_back(cell.device, cell.part.out[0]);
+  sort_if_needed(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   SamplesOf samples;
-  std::map<DeviceId, std::int64_t> count;
-  std::set<std::pair<DeviceId, Interval>> seen;
-  for (const Cell& cell : cells) {
-    const Interval own = cell.part.out[0];
-    const auto [at, fresh] = samples.try_emplace(cell.device, own);
-    at->second = {std::min(at->second.begin, own.begin), std::max(at->second.end, own.end)};
-    if (seen.insert({cell.device, own}).second) count[cell.device] += own.size();
-  }
-  for (const auto& [device, interval] : samples) {
-    if (count[device] != interval.size()) return std::nullopt;
+  for (auto begin = all.begin(); begin != all.end();) {
+    auto [device, hull] = *begin;
+    std::int64_t count = 0;
+    for (; begin != all.end() && begin->first == device; ++begin) {
+      hull.end = std::max(hull.end, begin->second.end);
+      count += begin->second.size();
+    }
+    if (count != hull.size()) return std::nullopt;
+    samples.emplace_back(device, hull);
   }
   return samples;
 }
@@ -101,8 +111,15 @@ std::optional<std::int64_t> token_parts(const Network& network, const Plan& plan
 /// The degrees of a stage whose replicas are known and of one size.
 void find_degrees(const SamplesOf& replicas, std::optional<std::int64_t> context,
                   StageSummary& stage) {
-  std::map<Interval, std::int64_t> sizes;
-  for (const auto& [device, samples] : replicas) ++sizes[samples];
+  std::vector<Interval> all;
+  for (const auto& [device, samples] : replicas) all.push_back(samples);
+  sort_if_needed(all);
+  std::vector<std::pair<Interval, std::int64_t>> sizes;
+  for (const Interval& samples : all) {
+    if (sizes.empty() || sizes.back().first != samples) sizes.emplace_back(samples, 0);
+    ++sizes.back().second;
+  }
+  if (sizes.empty()) return;
   std::int64_t end = 0;
   for (const auto& [samples, size] : sizes) {
     if (samples.begin != end) return;  // they overlap
@@ -149,18 +166,21 @@ std::optional<std::int64_t> common(const std::vector<StageSummary>& stages, Memb
 
 /// Groups of devices that have different stages, and the stages of each, if groups take turns.
 void find_pipeline(const std::vector<StageSummary>& stages, Degrees& degrees) {
-  std::vector<std::set<DeviceId>> groups;
+  std::vector<std::vector<DeviceId>> groups;
   std::vector<std::size_t> group_of;
-  std::set<DeviceId> seen;
+  std::vector<bool> seen;  // by device
   for (const StageSummary& stage : stages) {
-    const std::set<DeviceId> own(stage.devices.begin(), stage.devices.end());
+    std::vector<DeviceId> own = stage.devices;
+    sort_if_needed(own);
     const auto known = std::find(groups.begin(), groups.end(), own);
     group_of.push_back(static_cast<std::size_t>(known - groups.begin()));
     if (known != groups.end()) continue;
+    if (!own.empty()) seen.resize(std::max(seen.size(), own.back().index() + 1));
     for (const DeviceId device : own) {
-      if (!seen.insert(device).second) return;  // in two groups
+      if (seen[device.index()]) return;  // in two groups
+      seen[device.index()] = true;
     }
-    groups.push_back(own);
+    groups.push_back(std::move(own));
   }
   degrees.pp = std::ssize(groups);
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -220,14 +240,17 @@ std::vector<StageSummary> stages_of(const Network& network, const Plan& plan) {
   const auto count = std::ssize(first_layers_of_blocks(network));
   for (std::size_t s = 0; s < stages.size(); ++s) {
     StageSummary& stage = stages[s];
-    std::set<DeviceId> seen;
+    std::vector<bool> seen;  // by device
     const LayerPlan* before = nullptr;
     for (const LayerId id : stage.layers) {
       const LayerPlan& layer = plan.layers[id.index()];
       if (before != nullptr && same_cells(*before, layer)) continue;
       before = &layer;
       for (const Cell& cell : cells(network, id, layer, samples_of(plan))) {
-        if (seen.insert(cell.device).second) stage.devices.push_back(cell.device);
+        if (seen.size() <= cell.device.index()) seen.resize(cell.device.index() + 1);
+        if (seen[cell.device.index()]) continue;
+        seen[cell.device.index()] = true;
+        stage.devices.push_back(cell.device);
       }
     }
     if (count > 0) stage.blocks = blocks_of_stage(blocks, count, s, plan.schedule.stage_of_layer);
@@ -327,9 +350,12 @@ std::string plan_id(const Network& network, const Plan& plan) {
     same = &layer;
     of_cells = 0;
     std::vector<Cell> own = cells(network, id, layer, samples_of(plan));
-    std::stable_sort(own.begin(), own.end(), [](const Cell& a, const Cell& b) {
-      return std::pair(a.device, a.part.out) < std::pair(b.device, b.part.out);
-    });
+    const auto before = [](const Cell& a, const Cell& b) {
+      return a.device != b.device ? a.device < b.device : a.part.out < b.part.out;
+    };
+    // Cells are large, and mostly in order.
+    if (!std::is_sorted(own.begin(), own.end(), before))
+      std::stable_sort(own.begin(), own.end(), before);
     const auto add = [&](auto... values) { of_cells = hash_combine(of_cells, values...); };
     for (const Cell& cell : own) {
       add(cell.device.value, cell.part.contraction.begin, cell.part.contraction.end);

@@ -159,16 +159,16 @@ TEST_CASE("request: an option that changes nothing is refused") {
   request.micro_batches = 4;
   Plan plan;
   CHECK_THROWS_WITH_AS(
-      check_used(request, {}, {plan}),
+      check_used(request, {}, {&plan, 1}),
       "--micro-batches: unused by strategy 'data'; accepted: with a strategy that "
       "makes a pipeline, or hybrid --parts 1, which accumulates gradients over micro-batches",
       InputError);
   plan.schedule.micro_batches = 4;
-  CHECK_NOTHROW(check_used(request, {}, {plan}));
+  CHECK_NOTHROW(check_used(request, {}, {&plan, 1}));
   request = {};
   request.given = {"--bucket"};
   request.bucket = Bytes{1024};
-  CHECK_THROWS_WITH_AS(check_used(request, {}, {plan}),
+  CHECK_THROWS_WITH_AS(check_used(request, {}, {&plan, 1}),
                        "--bucket: unused by every strategy asked for; accepted: with a strategy "
                        "that puts gradients in buckets",
                        InputError);
