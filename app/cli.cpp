@@ -197,7 +197,7 @@ CommandLine parse_command_line(const std::vector<std::string>& given) {
   program.footer("Example: parsim compare --network resnet50 --cluster mixed-p100-v100");
   program.allow_extras();
   program.require_subcommand(0, 1);
-  program.set_version_flag("--version", report::version());
+  program.set_version_flag("--version", report::build_version());
   std::list<VerbParser> parsers;  // a list: CLI11 keeps addresses
   for (const Verb& verb : verbs()) {
     VerbParser& parser = parsers.emplace_back();
@@ -212,7 +212,7 @@ CommandLine parse_command_line(const std::vector<std::string>& given) {
     if (chosen.empty() && !words.front().starts_with("-")) refuse_verb(words.front());
     return {nullptr, {}, chosen.empty() ? program.help() : chosen.front()->help("parsim")};
   } catch (const CLI::CallForVersion&) {
-    return {nullptr, {}, fmt::format("parsim {}\n", report::version())};
+    return {nullptr, {}, fmt::format("parsim {}\n", report::build_version())};
   } catch (const CLI::ParseError& error) {
     throw InputError(command_line, error.what(), "accepted: see 'parsim --help'");
   }

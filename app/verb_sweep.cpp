@@ -41,7 +41,7 @@ experiment::Sweep sweep_of(const experiment::Arguments& arguments) {
                      "accepted: one file, or --merge and several");
   }
   const std::string& file = arguments.words.front();
-  return experiment::read_sweep(read_file(file, "sweep"), file, report::version());
+  return experiment::read_sweep(read_file(file, "sweep"), file, report::build_version());
 }
 
 /// How a point ended; the first character of what its worker hands back.

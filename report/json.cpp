@@ -201,6 +201,10 @@ RunRow run_row(const experiment::Experiment& experiment, const experiment::RunRe
 
 std::string version() { return PARSIM_VERSION; }
 
+std::string build_version() {
+  return commit().empty() ? version() : fmt::format("{}+{}", version(), commit());
+}
+
 InputsText inputs_of(const experiment::Request& request) {
   return {text_of(inputs(request, nullptr))};
 }

@@ -16,6 +16,10 @@ namespace parsim::report {
 
 /// "0.1.0".
 [[nodiscard]] std::string version();
+/// Of the repository that it was built from, with ".dirty" if files differed; empty if unknown.
+[[nodiscard]] std::string commit();
+/// "0.1.0+c5f74e9315aa": of two builds that may answer differently.
+[[nodiscard]] std::string build_version();
 
 /// One strategy in detail: its row, then the devices. `with_json`: of 100,000 devices JSON takes
 /// longer than all else.

@@ -29,6 +29,7 @@ manual=$(find "$place/usr" -name 'parsim.1')
 grep -q '^\.SH COMPARE$' "$manual" && grep -q -e '--network NAME|CALL|FILE' "$manual"
 bash -c ". '$(find "$place/usr" -path '*completions/parsim')' && complete -p parsim" > "$place/log"
 version=$("$place/usr/bin/parsim" --version)
+version=${version%%+*} # without the commit
 grep -qx "version: ${version#parsim }" "$root/CITATION.cff"
 
 command -v dpkg-deb > "$place/log" || exit 0
