@@ -10,6 +10,7 @@
 #include "core/files.hpp"
 #include "core/json.hpp"
 #include "core/kernel_times.hpp"
+#include "experiment/whole_dag.hpp"
 #include "lowering/lower.hpp"
 
 namespace parsim::experiment {
@@ -229,15 +230,20 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
         "accepted: a plan for the cluster of the first job, on other devices of it");
   }
   sim::SimOptions options = experiment.step_options();
-  if (options.slowdowns.has_contention()) {
-    throw InputError("--interference",
-                     "together with --beside, where kernels take as long as alone",
+  const auto refuse_if = [](bool given, const char* option) {
+    if (!given) return;
+    throw InputError(option, "together with --beside, where kernels take as long as alone",
                      "accepted: one of them");
+  };
+  refuse_if(options.slowdowns.has_contention(), "--interference");
+  for (const char* option : {"--launch-interval", "--jitter"}) {
+    refuse_if(experiment.request.given.contains(option), option);
   }
-  options.launch_interval = {};
+  options.launch_interval = {};  // a profile's
   options.slowdowns.jitter = {};
   const Network network = load_network_with(other.network, {}, file);
   validate(other, network, cluster, file);
+  check_whole_dag(network, cluster, experiment.step_cost(), other, file);
   const lowering::Lowered first = lowering::lower_with_memory(experiment.network, cluster, plan);
   const lowering::Lowered second = lowering::lower_with_memory(network, cluster, other);
   if (first.dag.precision != second.dag.precision ||

@@ -13,12 +13,16 @@ namespace parsim::experiment {
 constexpr std::int64_t most_whole_operations = 4'000'000;
 
 /// Operations of all devices in a step, counted without making those that equal others.
-[[nodiscard]] std::int64_t whole_operations(const Experiment& experiment, const Plan& plan);
+[[nodiscard]] std::int64_t whole_operations(const Network& network, const Cluster& cluster,
+                                            const CostModel& cost, const Plan& plan);
 
 /// Throws InputError with the number of operations if a step has more than `most`.
 ///
-/// flag   the option that needs all of them
+/// flag, where   the option or the file that needs all of them
 void check_whole_dag(const Experiment& experiment, const Plan& plan, std::string_view flag,
+                     std::int64_t most = most_whole_operations);
+void check_whole_dag(const Network& network, const Cluster& cluster, const CostModel& cost,
+                     const Plan& plan, std::string_view where,
                      std::int64_t most = most_whole_operations);
 
 }  // namespace parsim::experiment

@@ -7,9 +7,15 @@
 #include <cmath>
 #include <string>
 
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "experiment/run.hpp"
 #include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/program.hpp"
 #include "topologies/cluster_file.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -72,6 +78,26 @@ TEST_CASE("two jobs: collectives of one keep their groups and sizes") {
   CHECK(near(jobs.second.alone, 0.04));
   CHECK(near(jobs.first.together, 0.08));
   CHECK(near(jobs.second.together, 0.08));
+}
+
+TEST_CASE("two jobs: options that change kernel times are refused") {
+  const testing::TemporaryFolder folder;
+  Request request;
+  request.network = "lenet5";
+  request.cluster = "star:4,device=p100-sxm2,rate=10GB/s,latency=1us";
+  request.sim.engine = sim::Engine::fast;
+  for (const char* option : {"--launch-interval", "--jitter"}) {
+    request.given = {option};
+    const Experiment experiment(request);
+    const Plan plan = make_plan(experiment, strategies::strategy("data", "test")).plan;
+    const std::string file = folder.write("other.json", to_json(plan));
+    CHECK_THROWS_WITH_AS(
+        run_with_job(experiment, plan, file),
+        (std::string(option) + ": together with --beside, where kernels take as long as alone; "
+                               "accepted: one of them")
+            .c_str(),
+        InputError);
+  }
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ TEST_CASE("whole DAG: operations are counted as they would be made, and more are
     const auto size = static_cast<std::int64_t>(
         lowering::lower(experiment.network, experiment.cluster, plan).size());
     CAPTURE(strategy);
-    CHECK(whole_operations(experiment, plan) == size);
+    CHECK(whole_operations(experiment.network, experiment.cluster, experiment.step_cost(), plan) ==
+          size);
     CHECK_NOTHROW(check_whole_dag(experiment, plan, "--dag", size));
     try {
       check_whole_dag(experiment, plan, "--dag", size - 1);
