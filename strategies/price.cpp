@@ -68,6 +68,53 @@ bool leaves_memory_alone(const StrategyInput& input, const Plan& plan) {
          std::none_of(plan.layers.begin(), plan.layers.end(), marked);
 }
 
+/// The plan with the first `count` of its micro-batches.
+Plan shortened(const Plan& plan, std::int32_t count) {
+  Plan shorter = plan;
+  shorter.batch = plan.batch / plan.schedule.micro_batches * count;
+  shorter.schedule.micro_batches = count;
+  for (RankList& list : shorter.schedule.rank_lists) {
+    std::erase_if(list.slots, [&](const Slot& slot) { return slot.micro_batch >= count; });
+  }
+  return shorter;
+}
+
+/// Whether backward passes begin before all forward passes have ended, so that micro-batches
+/// follow one another.
+bool alternates(const RankList& list) {
+  const auto forward = [](const Slot& slot) { return slot.direction == Direction::forward; };
+  const auto first = std::find_if_not(list.slots.begin(), list.slots.end(), forward);
+  return std::find_if(first, list.slots.end(), forward) != list.slots.end();
+}
+
+/// Micro-batches of which a step is long enough to tell how long it takes with more; none, if that
+/// would save little.
+///
+/// most_cells   of layers, times micro-batches, that take no time worth saving
+struct Extract {
+  std::int32_t few = 0, more = 0;
+};
+constexpr std::size_t walked_at_once = 20'000;  ///< in a few thousandths of a second
+std::optional<Extract> extract_of(const Plan& plan, std::size_t most_cells = walked_at_once) {
+  const std::vector<RankList>& lists = plan.schedule.rank_lists;
+  const auto stages = static_cast<std::int32_t>(lists.size());
+  const Extract extract{3 * stages, 4 * stages};  // multiples: see device_slots
+  bool many = plan.schedule.micro_batches >= 2 * (extract.few + extract.more);
+  std::size_t cells = 0;
+  for (std::size_t l = 0; many && l < plan.layers.size(); ++l) {
+    cells += plan.layers[l].devices.size();
+  }
+  many = many && cells * static_cast<std::size_t>(plan.schedule.micro_batches) > most_cells;
+  if (!many || !std::all_of(lists.begin(), lists.end(), alternates)) return std::nullopt;
+  return extract;
+}
+
+/// A step's time from those of some and of more of its micro-batches.
+Seconds extrapolated(const Plan& plan, const Extract& of, Seconds shorter, Seconds longer) {
+  const double others = plan.schedule.micro_batches - of.more;
+  return longer + (longer - shorter) * (others / (of.more - of.few));
+}
+
 }  // namespace
 
 void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t every) {
@@ -193,7 +240,10 @@ std::vector<std::string> memory_option_notes(const Network& network, const Clust
 }
 
 std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
-  const auto use = [&](const Plan& whole) {
+  const auto use = [&](const Plan& all) {
+    const std::optional<Extract> of = extract_of(all);
+    const Plan some = of ? shortened(all, of->more) : Plan{};
+    const Plan& whole = of ? some : all;
     return input.prices != nullptr ? input.prices->memory(whole)
                                    : lowering::memory_use(input.network, input.cluster, whole);
   };
@@ -218,57 +268,13 @@ std::int32_t overcommit(const StrategyInput& input, const std::vector<lowering::
   return most;
 }
 
-namespace {
-
-/// The plan with the first `count` of its micro-batches.
-Plan shortened(const Plan& plan, std::int32_t count) {
-  Plan shorter = plan;
-  shorter.batch = plan.batch / plan.schedule.micro_batches * count;
-  shorter.schedule.micro_batches = count;
-  for (RankList& list : shorter.schedule.rank_lists) {
-    std::erase_if(list.slots, [&](const Slot& slot) { return slot.micro_batch >= count; });
-  }
-  return shorter;
-}
-
-/// Whether backward passes begin before all forward passes have ended, so that micro-batches
-/// follow one another.
-bool alternates(const RankList& list) {
-  const auto forward = [](const Slot& slot) { return slot.direction == Direction::forward; };
-  const auto first = std::find_if_not(list.slots.begin(), list.slots.end(), forward);
-  return std::find_if(first, list.slots.end(), forward) != list.slots.end();
-}
-
-/// Micro-batches of which a step is long enough to tell how long it takes with more; none, if that
-/// would save little.
-struct Extract {
-  std::int32_t few = 0, more = 0;
-};
-std::optional<Extract> extract_of(const Plan& plan) {
-  constexpr std::size_t most_cells = 20'000;  // of a walk that takes a few thousandths of a second
-  const std::vector<RankList>& lists = plan.schedule.rank_lists;
-  const auto stages = static_cast<std::int32_t>(lists.size());
-  const Extract extract{3 * stages, 4 * stages};  // multiples: see device_slots
-  bool many = plan.schedule.micro_batches >= 2 * (extract.few + extract.more);
-  std::size_t cells = 0;
-  for (std::size_t l = 0; many && l < plan.layers.size(); ++l) {
-    cells += plan.layers[l].devices.size();
-  }
-  many = many && cells * static_cast<std::size_t>(plan.schedule.micro_batches) > most_cells;
-  if (!many || !std::all_of(lists.begin(), lists.end(), alternates)) return std::nullopt;
-  return extract;
-}
-
-}  // namespace
-
 Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan, Seconds limit) {
   const std::optional<Extract> of = extract_of(plan);
   if (!of) return estimator.step_time(plan, limit);
   const Seconds longer = estimator.step_time(shortened(plan, of->more), limit);
   if (longer >= limit) return longer;
   const Seconds shorter = estimator.step_time(shortened(plan, of->few));
-  const double others = plan.schedule.micro_batches - of->more;
-  return longer + (longer - shorter) * (others / (of->more - of->few));
+  return extrapolated(plan, *of, shorter, longer);
 }
 
 std::vector<lowering::MemoryUse> estimated_memory(lowering::Estimator& estimator,
@@ -306,11 +312,18 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
   };
 }
 
-Price simulated_price(const StrategyInput& input, const Plan& plan) {
+Seconds simulated_step(const StrategyInput& input, const Plan& plan, std::size_t exactly) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
+  const std::optional<Extract> of = extract_of(plan, exactly);
+  if (!of) return input.simulate(plan);
+  const Seconds shorter = input.simulate(shortened(plan, of->few));
+  return extrapolated(plan, *of, shorter, input.simulate(shortened(plan, of->more)));
+}
+
+Price simulated_price(const StrategyInput& input, const Plan& plan) {
   const Plan priced = with_memory_options(input, plan);
-  if (lacks_zero_group(input, priced)) return {unusable, input.simulate(priced)};
-  return {overcommit(input, priced), input.simulate(priced)};
+  const Seconds step = simulated_step(input, priced);
+  return {lacks_zero_group(input, priced) ? unusable : overcommit(input, priced), step};
 }
 
 namespace {

@@ -86,7 +86,12 @@ void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_
                                                              const CostModel& cost,
                                                              Executor& executor);
 
-/// By `input.simulate`, which must not be empty.
+/// By `input.simulate`, which must not be empty; of a plan of more than `exactly` layers times
+/// devices times micro-batches, which takes seconds, from some of them as estimated_step does.
+constexpr std::size_t simulated_exactly = 500'000;
+[[nodiscard]] Seconds simulated_step(const StrategyInput& input, const Plan& plan,
+                                     std::size_t exactly = simulated_exactly);
+/// The same.
 [[nodiscard]] Price simulated_price(const StrategyInput& input, const Plan& plan);
 
 /// Plans whose estimate is more than this times the best one's are not searched further.

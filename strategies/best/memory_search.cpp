@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "lowering/recompute.hpp"
@@ -145,12 +146,25 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
                                 std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over) {
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
   bool some = false;
+  std::map<bool, bool> known;  // by whether groups are those of machines: the same for all stages
+  const auto has_groups = [&](const MemoryOptions& sharding) {
+    if (sharding.zero_stage == 0 || sharding.zero_group.all()) return true;
+    const auto [at, fresh] = known.try_emplace(sharding.zero_group.node, false);
+    if (fresh) {
+      const Plan sharded = with_memory_options(with_options(input_, sharding), plan);
+      at->second = sharded.layers[0].zero.group == sharding.zero_group;
+    }
+    return at->second;
+  };
   // By rule, which layers it marks: the same however states are sharded.
   std::vector<std::vector<bool>> marked(recomputes_.size());
   for (const MemoryOptions& sharding : shardings(plan)) {
-    const Plan sharded = with_memory_options(with_options(input_, sharding), plan);
-    const bool grouped = sharded.layers[0].zero.group == sharding.zero_group;
-    if (sharding.zero_stage > 0 && !grouped) continue;  // no such groups
+    if (!has_groups(sharding)) continue;
+    Plan sharded = plan;
+    for (LayerPlan& layer : sharded.layers) {
+      layer.zero = {sharding.zero_stage, {}, sharding.zero_group};
+      layer.recompute = false;
+    }
     for (std::size_t r = 0; r < recomputes_.size(); ++r) {
       const Recompute rule = recomputes_[r];
       PricedPlan one = like;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
@@ -57,6 +58,33 @@ TEST_CASE("estimated step: with many micro-batches as the whole walk, within two
     CHECK((estimate == whole) == (one.schedule == PipelineSchedule::gpipe));  // else extrapolated
     CHECK(same(estimated_memory(estimator, plan), estimator.memory(plan)));
     CHECK(estimated_step(estimator, plan, 0.5 * estimate) >= 0.5 * estimate);
+    CHECK(same(memory_use(input, plan), estimator.memory(plan)));
+  }
+}
+
+TEST_CASE("simulated step: of many micro-batches from some of them, within half a per cent") {
+  const std::string network = "gpt:layers=8,hidden=256,heads=8,seq_length=128,vocab_size=1024";
+  const World alike(network, "star:4,device=a100-sxm4-80,rate=25GB/s,latency=5us");
+  const World mixed(network, "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=10GB/s,latency=5us");
+  for (const World* world : {&alike, &mixed}) {
+    StrategyInput input = world->simulated(256);
+    input.pipeline_parallel = 2;
+    input.data_parallel = 2;
+    input.zero_stage = 1;
+    input.optimizer = Optimizer::adam;
+    input.micro_batches = 64;
+    const Plan plan = with_memory_options(input, plan_tensor(input));
+    std::vector<std::int32_t> simulated;
+    input.simulate = [&, simulate = input.simulate](const Plan& one) {
+      simulated.push_back(one.schedule.micro_batches);
+      return simulate(one);
+    };
+    const Seconds whole = simulated_step(input, plan);
+    CHECK(simulated == std::vector<std::int32_t>{64});
+    simulated.clear();
+    const Seconds extrapolated = simulated_step(input, plan, 1000);
+    CHECK(simulated == std::vector<std::int32_t>{6, 8});
+    CHECK(extrapolated.count() == testing::approx(whole.count()).epsilon(0.005));
   }
 }
 
