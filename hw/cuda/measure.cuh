@@ -211,17 +211,7 @@ Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, in
   const auto step = first_step<T>(devices, dag, {}, false);
   tell_attention(devices, *step);
   tell_fp8(devices, dag, *step);
-  const auto whole = [&] { step->issue_all(); };
-  std::vector<Seconds> times = step->timed(whole, steps, 1);
-  if (devices.partitioned() && devices.has_graphs()) {
-    // A graph of several partitions' kernels may begin each later than streams do.
-    std::vector<Seconds> streamed = step->timed(whole, steps, 1, false);
-    const Seconds by_graph = spread_of(times).median;
-    const Seconds by_streams = spread_of(streamed).median;
-    static_cast<void>(std::fprintf(stderr, "parsim-hw: step by graph %.3f ms, by streams %.3f ms\n",
-                                   1e3 * by_graph.count(), 1e3 * by_streams.count()));
-    if (by_streams < by_graph) times = std::move(streamed);
-  }
+  std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
   if (Processes* others = devices.processes()) times = slowest(*others, times);
   Measurement result = measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
   result.device_bytes = step->device_bytes();

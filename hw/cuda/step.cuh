@@ -124,11 +124,10 @@ class CudaStep {
 
   /// Time of what `work` puts on the streams: as a graph if the libraries allow, else call by call.
   /// repeats   times that one sample does it, divided out
-  std::vector<Seconds> timed(const std::function<void()>& work, int samples, int repeats,
-                             bool by_graph = true) {
+  std::vector<Seconds> timed(const std::function<void()>& work, int samples, int repeats) {
     const Event begin = streams_.event(0, true);
     const Event end = streams_.event(0, true);
-    const auto graph = !by_graph ? std::make_unique<Graph>() : streams_.captured([&] {
+    const auto graph = streams_.captured([&] {
       for (int r = 0; r < repeats; ++r) work();
     });
     std::vector<Seconds> times;
