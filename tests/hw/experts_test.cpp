@@ -63,33 +63,6 @@ const std::vector<std::string> mixtures{
     "experts=4,capacity=2", "experts=4,top_k=1,shared_ffn_hidden=4",
     "experts=5,capacity=0.7,bias=no", "experts=4,top_k=4,capacity=0.6"};
 
-/// The least difference of a token's last chosen expert's probability and the next one's, over the
-/// former. Where it is small, rounding sends tokens elsewhere.
-double least_margin(const ExecDag& dag) {
-  hw::HostNumbers numbers(dag);
-  static_cast<void>(numbers.run(hw::dispatch(dag)));
-  double least = 1;
-  for (const Layer& layer : dag.network.layers) {
-    const auto* dispatch = layer.kind.as<ExpertDispatch>();
-    if (dispatch == nullptr) continue;
-    const auto top_k = static_cast<std::size_t>(dispatch->top_k);
-    for (const auto& [key, store] : numbers.stores().all) {
-      if (key.tensor != Tensor{Tensor::Kind::output, layer.inputs[1].value, -1} ||
-          key.role != Role::activation) {
-        continue;
-      }
-      std::vector<double> all = numbers.values(key, store.box);
-      const std::int64_t experts = store.box[2].size();
-      for (auto line = all.begin(); line != all.end(); line += experts) {
-        std::sort(line, line + experts, std::greater<>());
-        if (static_cast<std::int64_t>(top_k) == experts) continue;
-        least = std::min(least, 1 - line[dispatch->top_k] / line[dispatch->top_k - 1]);
-      }
-    }
-  }
-  return least;
-}
-
 /// Two groups of 75 tokens, so that several threads count a group's choices; each expert has fewer
 /// slots than tokens come. What experts make is read twice, so that its gradient is a sum.
 Network long_groups(bool normalized) {
@@ -184,7 +157,7 @@ TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has th
   const ExpertDegrees all[] = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 4, 1, 4},       {2, 2, 1, 2},
                                {2, 2, 2, 2}, {1, 2, 2, 2}, {2, 2, 1, 4, true}, {2, 1, 2, 2, true}};
   unsigned seed = 40;
-  int messages = 0, rounded = 0;
+  int messages = 0;
   for (std::size_t m = 0; m < mixtures.size(); ++m) {
     for (std::size_t way = 0; way < std::size(all); ++way) {
       ++seed;
@@ -201,14 +174,11 @@ TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has th
       emulated::nccl_calls().clear();
       CHECK(emulated_difference(*dag, Precision::fp32, parts, seed) == "");
       messages += emulated::nccl_calls().contains("ncclSend") ? 1 : 0;
-      // Between two experts of nearly the same probability a rounded number chooses otherwise.
-      if (least_margin(*dag) < 0.02) continue;
-      ++rounded;
+      // Also where a rounded number chooses another of two experts of nearly the same probability.
       CHECK(emulated_difference(*dag, Precision::bf16, parts, seed) == "");
     }
   }
   CHECK(messages > 1);
-  CHECK(rounded > 0);
 }
 
 TEST_CASE("experts on hardware: a core of this machine has the host's numbers") {
