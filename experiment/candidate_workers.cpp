@@ -170,7 +170,7 @@ std::vector<std::optional<Candidate>> plan_in_workers(
     limits.processes = work.jobs;
     limits.stops = true;
     limits.poll = experiment.request.poll;
-    std::optional<Clock::time_point> end;  // of a search that answers with the best so far
+    std::optional<Clock::time_point> search_end;  // of a search that answers with the best so far
     if (work.limit) {
       // `best` comes last, and is most of the answer: half of the time is its own. A third of what
       // it has is for simulating its plan.
@@ -179,12 +179,13 @@ std::vector<std::optional<Candidate>> plan_in_workers(
       const Seconds spent = Clock::now() - work.start;
       limits.all = (best && !now ? own : 1) * *work.limit - spent;
       if (now) {
-        end = Clock::now() + std::chrono::duration_cast<Clock::duration>(searching * *limits.all);
+        search_end =
+            Clock::now() + std::chrono::duration_cast<Clock::duration>(searching * *limits.all);
       }
     }
     const auto plan = [&](std::size_t s) {
-      if (!end) return plan_and_run(planner, *strategies[s], progress, row);
-      return plan_and_run(planner, ending(*strategies[s], *end), progress, row);
+      if (!search_end) return plan_and_run(planner, *strategies[s], progress, row);
+      return plan_and_run(planner, ending(*strategies[s], *search_end), progress, row);
     };
     (void)run_in_workers(
         round, limits, plan,
