@@ -134,14 +134,15 @@ TEST_CASE("time limit: what is known then is the answer, and says what is missin
 TEST_CASE("time limit: best answers with the best plan so far") {
   experiment::Arguments arguments = question_with({}, {"best"});
   arguments.values["--budget"] = {"1000000000"};
-  arguments.values["--time-limit"] = {"4s"};
+  arguments.values["--time-limit"] = {"8s"};
   const report::Document document = run_compare(arguments).document;
   const json result = json::parse(document.json);
   CHECK_FALSE(result.contains("missing"));
   REQUIRE(result.at("results").size() == 1);
   const json& best = result.at("results")[0];
   CHECK(best.at("step_time_s") > 0);
-  const std::string said = "stopped by the time limit; not searched, or not to the end: changes";
+  // What is missing depends on the machine.
+  const std::string said = "stopped by the time limit; not searched, or not to the end: ";
   const auto& notes = best.at("notes");
   CHECK(std::any_of(notes.begin(), notes.end(),
                     [&](const json& note) { return note.get<std::string>().starts_with(said); }));
