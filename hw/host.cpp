@@ -221,7 +221,6 @@ void HostNumbers::take_router(const TensorSlice& slice, const std::vector<double
     loops.over(a, narrow(slice.region[a].begin),
                static_cast<std::uint32_t>(slice.region[a].size()));
   }
-  const std::lock_guard lock(routers_lock_);
   for (std::uint32_t i = 0; i < loops.size(); ++i) {
     const double gap = found.at(i) - own[i];
     router_gaps_ += gap * gap;
@@ -253,6 +252,7 @@ Timeline HostNumbers::run(const Dispatch& order, const FoundNumbers& routers) {
     }
     if (!router.empty() && router[op.index()]) {
       const TensorSlice& slice = *router[op.index()];
+      const std::lock_guard lock(routers_lock_);  // `routers` may not be safe to call at once
       take_router(slice, routers(slice.key, slice.region));
     }
   };

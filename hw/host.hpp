@@ -87,10 +87,10 @@ class HostNumbers {
 
   /// One step on threads by the wall clock, from the numbers before the step.
   ///
-  /// routers   the probabilities by which another run sent tokens to experts. Where given, they
-  /// take
-  ///           the place of the own ones: a token between two experts of nearly the same
-  ///           probability, of which rounding decides, goes where it went there
+  /// routers   the probabilities by which another run sent tokens to experts, asked for by one
+  ///           thread at a time. Where given, they take the place of the own ones: a token between
+  ///           two experts of nearly the same probability, of which rounding decides, goes where
+  ///           it went there
   [[nodiscard]] Timeline run(const Dispatch& order, const FoundNumbers& routers = {});
   /// Of that run, the norm of the differences of all such probabilities over that of the own ones.
   [[nodiscard]] double routers_error() const;

@@ -7,15 +7,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hw/cpu_executor.hpp"
 #include "hw/cuda_executor.hpp"
+#include "hw/host.hpp"
 #include "hw/layout.hpp"
 #include "hw/math/experts.hpp"
 #include "lowering/lower.hpp"
@@ -179,6 +183,27 @@ TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has th
     }
   }
   CHECK(messages > 1);
+}
+
+TEST_CASE("experts on hardware: threads ask for another run's probabilities one at a time") {
+  const World world(tiny_moe("experts=4,capacity=2"), star_of(8, "10 GB/s", "1us"));
+  const std::optional<ExecDag> dag = divided(world, {1, 4, 1, 2}, 1);
+  REQUIRE(dag);
+  hw::HostNumbers own(*dag);
+  static_cast<void>(own.run(hw::dispatch(*dag)));
+  std::atomic<int> inside = 0, most = 0, asked = 0;
+  const hw::FoundNumbers found = [&](const hw::StoreKey& key, const Region& region) {
+    most = std::max(most.load(), ++inside);
+    ++asked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    --inside;
+    return own.values(key, region);
+  };
+  hw::HostNumbers other(*dag);
+  static_cast<void>(other.run(hw::dispatch(*dag), found));
+  CHECK(asked >= 4);
+  CHECK(most == 1);
+  CHECK(other.routers_error() == 0);
 }
 
 TEST_CASE("experts on hardware: a core of this machine has the host's numbers") {
