@@ -18,7 +18,7 @@ void check_megatron(const CarriedPlan& carried) {
   // megatron/core/parallel_state.py, initialize_model_parallel
   const std::int64_t groups = carried.zero_groups(), parts = degrees.ep.value_or(1);
   const std::int64_t apart = *degrees.tp / degrees.etp.value_or(*degrees.tp);
-  if (*degrees.dp * apart / parts % groups != 0) {
+  if (*degrees.dp * degrees.cp.value_or(1) * apart / parts % groups != 0) {
     carried.refuse(fmt::format("{} ZeRO groups of {} replicas that divide the experts in {}",
                                groups, *degrees.dp, parts),
                    "--zero-group with as many replicas of each expert in every group");

@@ -22,9 +22,9 @@ bool routes(const Layer& layer) {
 }
 
 /// Whether so many neighbours can divide the experts.
-bool can_divide(std::size_t ways, std::size_t replicas, std::size_t whole) {
-  if (ways <= whole) return whole % ways == 0;
-  return ways % whole == 0 && replicas % (ways / whole) == 0;
+bool can_divide(std::size_t ways, std::size_t replicas, std::size_t parts) {
+  if (ways <= parts) return parts % ways == 0;
+  return ways % parts == 0 && replicas % (ways / parts) == 0;
 }
 
 }  // namespace
@@ -62,28 +62,34 @@ bool whole_experts(const StrategyInput& input, std::size_t tensor) {
   return tensor > 1 && input.expert_tensor_parallel == 1;
 }
 
-bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor) {
+std::size_t token_parts_of_experts(const StrategyInput& input, std::size_t tensor,
+                                   std::size_t context) {
+  return context * (whole_experts(input, tensor) ? tensor : 1);
+}
+
+bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor, std::size_t context) {
   if (!input.expert_tensor_parallel) return true;
   if (!whole_experts(input, tensor))
     return static_cast<std::size_t>(*input.expert_tensor_parallel) == tensor;
   const std::vector<Layer>& layers = input.network.layers;
+  const auto parts = static_cast<std::int64_t>(tensor * context);
   return std::all_of(layers.begin(), layers.end(), [&](const Layer& layer) {
     const auto* dispatch = layer.kind.as<ExpertDispatch>();
-    return dispatch == nullptr || dispatch->slots >= static_cast<std::int64_t>(tensor);
+    return dispatch == nullptr || dispatch->slots >= parts;
   });
 }
 
 std::vector<std::size_t> expert_degrees(const StrategyInput& input, std::size_t replicas,
-                                        std::size_t tensor) {
-  const std::size_t whole = whole_experts(input, tensor) ? tensor : 1;
+                                        std::size_t tensor, std::size_t context) {
+  const std::size_t parts = token_parts_of_experts(input, tensor, context);
   if (input.expert_parallel) {
     const auto asked = static_cast<std::size_t>(*input.expert_parallel);
-    return can_divide(asked, replicas, whole) ? std::vector{asked} : std::vector<std::size_t>{};
+    return can_divide(asked, replicas, parts) ? std::vector{asked} : std::vector<std::size_t>{};
   }
   std::vector<std::size_t> degrees{1};
   const auto experts = static_cast<std::size_t>(experts_of(input.network));
-  for (std::size_t ways = 2; ways <= std::min(replicas * whole, experts); ++ways) {
-    if (can_divide(ways, replicas, whole) && experts % ways == 0) degrees.push_back(ways);
+  for (std::size_t ways = 2; ways <= std::min(replicas * parts, experts); ++ways) {
+    if (can_divide(ways, replicas, parts) && experts % ways == 0) degrees.push_back(ways);
   }
   return degrees;
 }
@@ -105,9 +111,9 @@ void expect_experts(const StrategyInput& input) {
                    : fmt::format("accepted: at most {}", experts));
 }
 
-void divide_experts(const Network& network, std::size_t ways, std::size_t whole, Plan& plan) {
+void divide_experts(const Network& network, std::size_t ways, std::size_t parts, Plan& plan) {
   if (ways < 2) return;
-  const std::size_t within = whole > 1 ? std::min(ways, whole) : 1, across = ways / within;
+  const std::size_t within = std::min(ways, parts), across = ways / within;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
     std::vector<Cut>& cuts = plan.layers[l].cuts;
@@ -118,11 +124,12 @@ void divide_experts(const Network& network, std::size_t ways, std::size_t whole,
       auto after = cuts.begin() + (cuts[0].dim == Dim::sample ? 1 : 0);
       if (across > 1) cuts[0].sizes = joined_sizes(cuts[0].sizes, across);
       if (within > 1) after->sizes = joined_sizes(after->sizes, within);
-      if (within == whole && whole > 1) after = cuts.erase(after);
-      if (whole > within) ++after;
+      if (within == parts && parts > 1) after = cuts.erase(after);
+      if (parts > within) ++after;
       cuts.insert(after, Cut{Dim::expert, even_split(layer.out.extent(Dim::expert), ways)});
-    } else if (routes(layer) && cuts.size() == 2 && cuts[1].dim == Dim::replica) {
-      cuts[1] = {Dim::channel, even_split(layer.out.axes.back().extent, cuts[1].sizes.size())};
+    } else if (routes(layer) && cuts.size() >= 2 && cuts.back().dim == Dim::replica) {
+      Cut& last = cuts.back();
+      last = {Dim::channel, even_split(layer.out.axes.back().extent, last.sizes.size())};
     }
   }
 }

@@ -27,18 +27,26 @@ namespace parsim::strategies {
 /// own.
 [[nodiscard]] bool whole_experts(const StrategyInput& input, std::size_t tensor);
 
-/// Degrees of expert parallelism for so many replicas, of tensor groups of so many devices: the one
-/// that is asked for, if it divides them; else all that divide them and the experts. Only 1 without
-/// experts. Of whole experts a degree divides the devices of a group, or is that of some groups.
+/// Parts of a replica's tokens that are routed by themselves: those of context parallelism, and of
+/// each the devices of a tensor group that leaves experts whole.
+[[nodiscard]] std::size_t token_parts_of_experts(const StrategyInput& input, std::size_t tensor,
+                                                 std::size_t context);
+
+/// Degrees of expert parallelism for so many replicas, of tensor groups of so many devices for each
+/// of so many parts of the tokens: the one that is asked for, if it divides them; else all that
+/// divide them and the experts. Only 1 without experts. Where a replica's tokens are routed in
+/// parts, a degree divides these parts, or is that of the parts of some replicas.
 [[nodiscard]] std::vector<std::size_t> expert_degrees(const StrategyInput& input,
-                                                      std::size_t replicas, std::size_t tensor = 1);
+                                                      std::size_t replicas, std::size_t tensor = 1,
+                                                      std::size_t context = 1);
 
 /// Throws InputError if expert parallelism is asked for and the network has no experts, or fewer.
 void expect_experts(const StrategyInput& input);
 
 /// Whether a tensor degree goes with the expert tensor parallelism that is asked for, if any: it is
 /// the same, or 1 where each device of a group gets slots of every expert.
-[[nodiscard]] bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor);
+[[nodiscard]] bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor,
+                                           std::size_t context = 1);
 
 /// Divides the experts of each layer among every `ways` replicas that are neighbours (Lepikhin et
 /// al. 2020, "GShard"; Megatron-LM's expert model parallelism): each of them then works for the
@@ -46,13 +54,14 @@ void expect_experts(const StrategyInput& input);
 /// among these devices, and gradients of an expert are summed over those that have it. Where groups
 /// of devices share layers, each device of a group sends a part of the channels.
 ///
-/// Whole experts are divided among devices instead: all of `ways / whole` groups of neighbours, or
-/// every `ways` neighbours of a group. Each has a part of the tokens, which it sends.
+/// Where replicas route their tokens in parts (token_parts_of_experts), those who have parts divide
+/// the experts instead: all of `ways / parts` replicas that are neighbours, or every `ways`
+/// neighbours of a replica, each sends its own tokens. So Megatron-LM's expert groups span context
+/// and data parallelism, and tensor groups with whole experts.
 ///
-/// whole   devices of a tensor group that leaves experts whole (whole_experts); else 1
-/// plan    its layers' first cut is by sample, into a multiple of `ways`; else nothing is divided.
-/// Of
-///         whole experts the next one is by token, into `whole`
-void divide_experts(const Network& network, std::size_t ways, std::size_t whole, Plan& plan);
+/// parts   of a replica's tokens
+/// plan    its layers' first cut is by sample, into a multiple of `ways / parts`; else nothing is
+///         divided. Of several parts the next one is by token, into `parts`
+void divide_experts(const Network& network, std::size_t ways, std::size_t parts, Plan& plan);
 
 }  // namespace parsim::strategies

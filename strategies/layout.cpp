@@ -300,30 +300,41 @@ class LayoutPlanner {
     return shares;
   }
 
+  /// Which degrees of expert parallelism are accepted.
+  [[nodiscard]] std::string expert_groups(bool whole) const {
+    if (whole) {
+      return "with --etp 1, --ep divides the groups, or is that of several; all groups have one "
+             "size";
+    }
+    if (context_ > 1)
+      return "--ep divides --cp, or is a multiple of it that divides the replicas times --cp";
+    return "--ep divides the replicas, which have groups of one size";
+  }
+
   void divide_experts(Plan& plan) const {
     const auto ways = static_cast<std::size_t>(input_.expert_parallel.value_or(1));
     expect_experts(input_);
-    const std::size_t first = layout_.stages[0].groups[0].size();
-    const std::size_t whole = whole_experts(input_, first) ? first : 1;
+    const std::size_t first = layout_.stages[0].groups[0].size() / context_;
+    const bool whole = whole_experts(input_, first);
     for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const std::vector<DeviceGroup>& groups = layout_.stages[s].groups;
-      const std::size_t size = groups[0].size();
-      if (!splits_experts_as_asked(input_, size)) {
+      const std::size_t size = groups[0].size() / context_;
+      if (!splits_experts_as_asked(input_, size, context_)) {
         refuse(s,
                fmt::format("experts split by {} of {}", *input_.expert_tensor_parallel,
                            counted(size, "device")),
                "--etp is the size of the groups, or 1 if each device has slots of every expert");
       }
       if (ways < 2) continue;
-      const bool alike = sizes_of(groups).size() == 1 && (whole == 1 || size == first);
-      if (alike && !expert_degrees(input_, groups.size(), size).empty()) continue;
-      refuse(s, fmt::format("experts divided among {} of {} replicas", ways, groups.size()),
-             whole == 1
-                 ? "--ep divides the replicas, which have groups of one size"
-                 : "with --etp 1, --ep divides the groups, or is that of several; all groups "
-                   "have one size");
+      const bool alike = sizes_of(groups).size() == 1 && (!whole || size == first);
+      if (alike && !expert_degrees(input_, groups.size(), size, context_).empty()) continue;
+      refuse(s,
+             fmt::format("experts divided among {} of {} replicas{}", ways, groups.size(),
+                         context_ > 1 ? fmt::format(" with --cp {}", context_) : ""),
+             expert_groups(whole));
     }
-    strategies::divide_experts(input_.network, ways, whole, plan);
+    strategies::divide_experts(input_.network, ways,
+                               token_parts_of_experts(input_, first, context_), plan);
   }
 
   void note_idle_replicas(Plan& plan, std::size_t stage,

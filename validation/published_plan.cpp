@@ -157,7 +157,7 @@ std::optional<std::int32_t> expert_tensor_of(const Claim& claim, const Network& 
   if (!column(claim, "etp").empty()) return small_column(claim, "etp");
   if (strategies::experts_of(network) == 0 || has_layout_file(claim)) return std::nullopt;
   const RunLayout layout = layout_of(claim);
-  const bool fits = layout.data % small_column(claim, "ep") == 0;
+  const bool fits = layout.data * layout.context % small_column(claim, "ep") == 0;
   const bool one = !fits || column_contains(claim, "framework", "Megatron-Bridge");
   return layout.tensor > 1 && one ? std::optional<std::int32_t>(1) : std::nullopt;
 }

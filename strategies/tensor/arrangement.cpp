@@ -140,7 +140,7 @@ double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, Layer
       layer.kind.as<ExpertDispatch>() != nullptr ? layer : input_.network[layer.inputs[0]];
   const auto others = static_cast<std::int64_t>(members - 1);
   const Bytes payload{slots.out.elements() * samples * others /
-                      static_cast<std::int64_t>(a.degrees.tensor) *
+                      static_cast<std::int64_t>(a.degrees.group()) *
                       element_bytes(input_.precision)};
   return 2 * input_.cost
                  .collective(CollectiveKind::all_to_all, devices_of_stage(a, stage).first(members),
@@ -391,8 +391,8 @@ Plan Arranging::plan_of(const Arrangement& a) {
                       static_cast<std::int32_t>(a.degrees.pipeline),
                       static_cast<std::int32_t>(a.degrees.chunks), a.degrees.micro_batches)});
   }
-  const bool whole = whole_experts(input_, a.degrees.tensor);
-  divide_experts(input_.network, a.degrees.experts, whole ? a.degrees.tensor : 1, plan);
+  divide_experts(input_.network, a.degrees.experts,
+                 token_parts_of_experts(input_, a.degrees.tensor, a.degrees.context), plan);
   overlap_products(input_, plan);
   plan.buckets = gradient_buckets(input_);
   return plan;

@@ -80,7 +80,7 @@ class Sharing {
     const std::int64_t tokens = layer.out.extent(Dim::token);
     if (within && within->dim == Dim::token) {
       share.cuts = {nested(Dim::token, tokens, context_, tensor_)};
-      share.regather = sequence_parallel_;
+      share.regather = sequence_parallel_ && !is_in_mixture(layer);
       return share;
     }
     share.cuts = {{Dim::token, even_split(tokens, context_)}};
@@ -128,7 +128,12 @@ std::optional<Obstacle> obstacle(const StrategyInput& input, std::int64_t ways) 
                                       : "a divisor of the tokens"};
   }
   if (!attends) return Obstacle{"has no attention", "with a transformer"};
-  if (experts_of(input.network) > 0) return Obstacle{"has experts", "without a mixture of experts"};
+  for (const Layer& layer : input.network.layers) {
+    const auto* dispatch = layer.kind.as<ExpertDispatch>();
+    if (dispatch == nullptr || dispatch->groups % ways == 0) continue;
+    return Obstacle{fmt::format("routes its tokens in {}", counted(dispatch->groups, "group")),
+                    "a divisor of the groups"};
+  }
   return std::nullopt;
 }
 

@@ -141,7 +141,8 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
         (!input.tensor_parallel && ways > most))
       continue;
     const auto context = static_cast<std::size_t>(input.context_parallel.value_or(1));
-    if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways)) continue;
+    if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways, context))
+      continue;
     const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
     const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
     const std::size_t fewest = chunks > 1 ? 2 : 1;
@@ -155,7 +156,7 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
       for (const std::int32_t number : numbers) {
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         if (feeds_all || number == *numbers.begin())
-          for (const std::size_t experts : expert_degrees(input, replicas, ways))
+          for (const std::size_t experts : expert_degrees(input, replicas, ways, context))
             all.push_back({ways, stages, replicas, number, chunks, experts, context});
       }
     }
@@ -187,7 +188,8 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
     if (!tried(ways, input.tensor_parallel, count)) continue;
     if (!input.tensor_parallel && ways > most) break;
     for (const std::size_t context : contexts) {
-      if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways)) continue;
+      if (!has_heads_for(input, ways, context) || !splits_experts_as_asked(input, ways, context))
+        continue;
       const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
       for (std::size_t stages = 1; stages <= std::min(groups, units); ++stages) {
         if (!tried(stages, input.pipeline_parallel, groups)) continue;
@@ -208,7 +210,7 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         const bool in_turns = chunks == 1 || static_cast<std::size_t>(number) % stages == 0;
         if (!feeds_all || !in_turns) continue;
-        for (const std::size_t experts : expert_degrees(input, replicas, ways))
+        for (const std::size_t experts : expert_degrees(input, replicas, ways, context))
           every.push_back({ways, stages, replicas, number, chunks, experts, context});
       }
     }

@@ -315,7 +315,7 @@ TEST_CASE("context: searches try degrees of long sequences that heads and tokens
   CHECK(tried(gpt + "2048", ContextExchange::p2p) == Found{1});
   CHECK(tried(gpt + "8192", ContextExchange::p2p) == Found{1, 2, 4});
   CHECK(tried(gpt + "65536", ContextExchange::all_gather) == Found{1, 2, 4, 8});
-  CHECK(tried(gpt + "8192,experts=4", ContextExchange::p2p) == Found{1});
+  CHECK(tried(gpt + "8192,experts=4", ContextExchange::p2p) == Found{1, 2, 4});
   CHECK(tried("resnet50", ContextExchange::p2p) == Found{1});
 }
 
@@ -358,7 +358,9 @@ TEST_CASE("context: what cannot be divided is refused") {
       std::string::npos);
   CHECK(refused(gpt + "16,attention=eager", 2).find("which stores attention scores") !=
         std::string::npos);
-  CHECK(refused(gpt + "16,experts=4", 2).find("which has experts") != std::string::npos);
+  CHECK(refused(gpt + "16,experts=5", 2)
+            .find("which routes its tokens in 1 group; accepted: a divisor of the groups") !=
+        std::string::npos);
   CHECK(refused(gpt + "16", 8, ContextExchange::a2a)
             .find("--tp times --cp divides the key/value heads") != std::string::npos);
 }

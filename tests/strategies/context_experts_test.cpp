@@ -1,0 +1,202 @@
+// Context parallelism of mixtures of experts: every part of the tokens routes its own.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/dag_traffic.hpp"
+#include "lowering/estimate.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/memory.hpp"
+#include "strategies/degrees.hpp"
+#include "strategies/experts.hpp"
+#include "tests/support/approx.hpp"
+#include "tests/support/contexts.hpp"
+#include "tests/support/list_scheduler.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/meaning.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using strategies::ContextExchange;
+
+const std::string eight_experts =
+    "gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96,experts=8,top_k=2";
+/// Numbers in the weights of their experts.
+constexpr std::int64_t of_experts = 2 * 8 * (2 * 64 * 256 + 256 + 64);
+
+/// All-to-alls and what they bring.
+std::pair<std::int64_t, std::int64_t> exchanged_with_experts(const ExecDag& dag) {
+  std::int64_t count = 0, bytes = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
+    ++count;
+    bytes += bytes_received(dag, OpId{i}).value;
+  }
+  return {count, bytes};
+}
+
+}  // namespace
+
+TEST_CASE("context and experts: divided in any way they compute what the unsplit network does") {
+  // Slots for all tokens, for those of a router in balance, of five experts.
+  const char* networks[] = {"experts=4,capacity=2", "experts=4,capacity=1,shared_ffn_hidden=4",
+                            "experts=5,capacity=1.25,bias=no"};
+  const TokenDegrees all[] = {
+      // All experts on each device, or divided by parts of the tokens, of some, of replicas, too.
+      {1, 2, 1, 1, 1},
+      {1, 2, 1, 1, 2},
+      {1, 4, 1, 1, 2},
+      {1, 4, 1, 1, 4},
+      {1, 2, 2, 1, 2},
+      {1, 2, 2, 1, 4},
+      {1, 2, 4, 1, 4},
+      {1, 2, 1, 2, 2},
+      // Experts split in tensor groups, or whole.
+      {2, 2, 1, 1, 1},
+      {2, 2, 1, 1, 2},
+      {2, 2, 2, 1, 4},
+      {2, 2, 1, 2, 2},
+      {2, 2, 1, 1, 1, true},
+      {2, 2, 1, 1, 2, true},
+      {2, 2, 1, 1, 4, true},
+      {2, 2, 2, 1, 2, true},
+      {2, 2, 1, 2, 4, true},
+      {1, 2, 1, 2, 2, false, 2}};
+  std::mt19937_64 random(11);
+  const auto one_of = [&](auto... choices) {
+    const auto list = std::array{choices...};
+    return list.at(random() % list.size());
+  };
+  const ContextExchange exchanges[] = {ContextExchange::p2p, ContextExchange::all_gather,
+                                       ContextExchange::a2a};
+  const int rounds = long_tests() ? 9 : 1;
+  std::size_t number = 0;
+  for (int round = 0; round < rounds; ++round) {
+    for (const char* options : networks) {
+      for (const TokenDegrees& degrees : all) {
+        if (++number % 3 != 0 && !long_tests()) continue;  // of each network others
+        const std::size_t layers = 2 * static_cast<std::size_t>(degrees.chunks);
+        const World world(eight_tokens(options, layers), star_of(16, "10 GB/s", "1us"));
+        strategies::StrategyInput input =
+            world.input(static_cast<std::int64_t>(degrees.data) * one_of(2, 4));
+        input.context_exchange = exchanges[number / 3 % 3];
+        input.micro_batches = degrees.chunks > 1 ? 2 : one_of(1, 2);
+        input.zero_stage = one_of(0, 1, 2, 3);
+        input.sequence_parallel = degrees.tensor > 1 && (degrees.whole || one_of(false, true));
+        input.recompute = one_of(strategies::Recompute::none, strategies::Recompute::full);
+        const Plan plan = token_plan(input, degrees);
+        const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+        CAPTURE(options);
+        CAPTURE(degrees.text());
+        CAPTURE(fmt::format("{}, zero {}, sequence {}, {} micro-batches",
+                            to_text(input.context_exchange), *input.zero_stage,
+                            input.sequence_parallel, *input.micro_batches));
+        CHECK(difference(plan, dag, random()) == "");
+        const strategies::Degrees found = strategies::degrees_of(world.network, plan);
+        CHECK(found.tp == static_cast<std::int64_t>(degrees.tensor));
+        CHECK(found.cp == static_cast<std::int64_t>(degrees.context));
+        CHECK(found.dp == static_cast<std::int64_t>(degrees.data));
+        CHECK(found.ep == static_cast<std::int64_t>(degrees.experts));
+        CHECK(found.etp == static_cast<std::int64_t>(degrees.whole ? 1 : degrees.tensor));
+        lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+        double makespan = 0;
+        for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost)))
+          makespan = std::max(makespan, span.end.count());
+        CHECK(estimator.step_time(plan).count() == testing::approx(makespan).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("context and experts: every device sends the tokens that it has, by hand") {
+  // 3 samples of 32 tokens for every replica, 2 of 8 experts, hidden size 64, 2 blocks.
+  const World world(eight_experts, "star:16,device=v100-sxm2,rate=25GB/s");
+  for (const TokenDegrees& degrees : {TokenDegrees{1, 4, 1, 1, 4},
+                                      {1, 2, 2, 1, 4},
+                                      {1, 2, 4, 1, 4},
+                                      {1, 2, 4, 1, 8},
+                                      {1, 8, 2, 1, 4},
+                                      {2, 2, 1, 1, 4, true},
+                                      {2, 4, 1, 1, 4, true},
+                                      {2, 2, 2, 1, 8, true}}) {
+    CAPTURE(degrees.text());
+    const auto ep = static_cast<std::int64_t>(degrees.experts);
+    const auto parts = static_cast<std::int64_t>(degrees.context * degrees.tensor);
+    const std::int64_t devices = parts * static_cast<std::int64_t>(degrees.data);
+    const auto planned = [&](TokenDegrees own) {
+      strategies::StrategyInput input = world.input(static_cast<std::int64_t>(3 * own.data));
+      input.sequence_parallel = own.tensor > 1;
+      return lowering::lower(world.network, world.cluster, token_plan(input, own));
+    };
+    const ExecDag dag = planned(degrees);
+    // Dispatch, combine, and both backward, in each group of `ep` devices: (ep - 1) / ep of a
+    // device's tokens · top_k · hidden.
+    const auto [count, bytes] = exchanged_with_experts(dag);
+    CHECK(count == 2 * 4 * devices / ep);
+    CHECK(bytes == 2 * 4 * devices * (3 * 32 / parts * 2 * 64 * (ep - 1) / ep * 4));
+    // The same with all experts on each device: their gradients alone move, in rings of all devices
+    // instead of devices / ep.
+    TokenDegrees undivided = degrees;
+    undivided.experts = 1;
+    CHECK(bytes_moved(planned(undivided)).value - bytes_moved(dag).value ==
+          2 * (devices - 1) * of_experts * 4 - bytes -
+              ep * 2 * (devices / ep - 1) * of_experts / ep * 4);
+  }
+}
+
+TEST_CASE("context and experts: a device keeps its tokens, and the weights of its experts") {
+  const auto use = [](const TokenDegrees& degrees, std::int32_t zero) {
+    const World world(eight_experts, "star:16,device=v100-sxm2,rate=25GB/s");
+    strategies::StrategyInput input = world.input(static_cast<std::int64_t>(2 * degrees.data));
+    input.optimizer = Optimizer::adam;
+    input.zero_stage = zero;
+    input.context_exchange = ContextExchange::all_gather;
+    return strategies::memory_use(input, token_plan(input, degrees)).at(1);
+  };
+  const auto undivided = use({1, 4, 2, 1, 1}, 0);
+  for (const std::size_t ways : {2UL, 4UL, 8UL}) {
+    CAPTURE(ways);
+    const auto ep = static_cast<std::int64_t>(ways);
+    const auto divided = use({1, 4, 2, 1, ways}, 0);
+    CHECK(undivided.weights.value - divided.weights.value == (of_experts - of_experts / ep) * 4);
+    CHECK(undivided.gradients.value - divided.gradients.value ==
+          (of_experts - of_experts / ep) * 4);
+    // ZeRO's first stage splits the moments of experts among the devices that have them, the
+    // others' among all.
+    const std::int64_t moments = use({1, 4, 2, 1, 1}, 1).optimizer_state.value;
+    CHECK(use({1, 4, 2, 1, ways}, 1).optimizer_state.value == moments);
+    CHECK(undivided.optimizer_state.value - divided.optimizer_state.value ==
+          2 * (of_experts - of_experts / ep) * 4);
+  }
+}
+
+TEST_CASE("context and experts: degrees of experts are those of parts of the tokens") {
+  const World world(eight_experts, "star:16,device=v100-sxm2,rate=25GB/s");
+  strategies::StrategyInput input = world.input(8);
+  using Found = std::vector<std::size_t>;
+  CHECK(strategies::expert_degrees(input, 1, 1, 4) == Found{1, 2, 4});
+  CHECK(strategies::expert_degrees(input, 2, 1, 4) == Found{1, 2, 4, 8});
+  CHECK(strategies::expert_degrees(input, 4, 2, 2) == Found{1, 2, 4, 8});
+  input.expert_tensor_parallel = 1;
+  CHECK(strategies::expert_degrees(input, 1, 2, 2) == Found{1, 2, 4});
+  input.expert_parallel = 6;
+  CHECK(strategies::expert_degrees(input, 4, 1, 4).empty());
+  CHECK(refusal_of([&] {
+          (void)token_plan(input, {1, 4, 2, 1, 6});
+        }) ==
+        "layout: stage 0: experts divided among 6 of 2 replicas with --cp 4; --ep "
+        "divides --cp, or is a multiple of it that divides the replicas times --cp");
+}
+
+}  // namespace parsim::testing
