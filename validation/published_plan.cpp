@@ -150,9 +150,10 @@ Bytes bucket_of(const Claim& claim, Precision reduced) {
   return all;
 }
 
-/// Column `etp`. Without it 1 where the replicas alone cannot divide the experts by column ep, and
-/// in rows of Megatron-Bridge, whose recipes of mixtures all set expert_tensor_parallel_size to 1
-/// (src/megatron/bridge/recipes, scripts/performance/configs); else Megatron-LM's default, all.
+/// Column `etp`. Without it 1 where replicas and parts of the tokens alone cannot divide the
+/// experts by column ep, and in rows of Megatron-Bridge, whose recipes of mixtures all set
+/// expert_tensor_parallel_size to 1 (src/megatron/bridge/recipes, scripts/performance/configs);
+/// else Megatron-LM's default, all.
 std::optional<std::int32_t> expert_tensor_of(const Claim& claim, const Network& network) {
   if (!column(claim, "etp").empty()) return small_column(claim, "etp");
   if (strategies::experts_of(network) == 0 || has_layout_file(claim)) return std::nullopt;
