@@ -20,6 +20,7 @@
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
@@ -227,6 +228,8 @@ Experiment::Experiment(const Request& asked)
   }
   attention_by_default = chosen.by_default;
   if (!request.layout_file.empty()) read_layout_file();
+  const auto context = layout && layout->context ? layout->context : request.context_parallel;
+  if (!plan) strategies::route_in_parts(network, context.value_or(1));
   if (!plan && !request.hardware && file_of(request.network).ends_with(".json") &&
       tokens_per_sample(network) > 0) {
     choose_for_language_model(cluster, request);
@@ -318,6 +321,7 @@ void Experiment::check_plan(const Plan& checked, const std::string& file) {
         file, fmt::format("a plan for network '{}', not for '{}'", checked.network, network.name),
         fmt::format("accepted: --network {}", checked.network));
   }
+  strategies::route_in_parts(network, strategies::routed_parts(network, checked));
   validate(checked, network, cluster, file);
 }
 

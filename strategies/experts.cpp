@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/errors.hpp"
 
@@ -19,6 +20,11 @@ std::vector<std::int64_t> joined_sizes(const std::vector<std::int64_t>& sizes, s
 
 bool routes(const Layer& layer) {
   return layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
+}
+
+/// Slots shared by so many parts of the tokens, none of which has a fraction of one.
+std::int64_t in_parts(std::int64_t slots, std::int64_t parts) {
+  return (slots + parts - 1) / parts * parts;
 }
 
 /// Whether so many neighbours can divide the experts.
@@ -92,6 +98,47 @@ std::vector<std::size_t> expert_degrees(const StrategyInput& input, std::size_t 
     if (can_divide(ways, replicas, parts) && experts % ways == 0) degrees.push_back(ways);
   }
   return degrees;
+}
+
+void route_in_parts(Network& network, std::int64_t parts) {
+  std::vector<bool> changed(network.layers.size());
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    Layer& layer = network.layers[l];
+    if (!is_in_mixture(layer)) continue;
+    const std::vector<Shape> shapes = input_shapes(network, LayerId{l});
+    if (const auto* dispatch = layer.kind.as<ExpertDispatch>()) {
+      const std::int64_t tokens = shapes[0].extent(Dim::token);
+      if (dispatch->groups % parts == 0 || tokens % parts != 0) continue;
+      const std::int64_t slots = in_parts(dispatch->slots, parts);
+      layer.kind = ExpertDispatch{dispatch->top_k, slots, std::gcd(tokens, slots)};
+    } else if (!changed[layer.inputs[0].index()]) {
+      continue;
+    } else if (const auto* combine = layer.kind.as<ExpertCombine>()) {
+      layer.kind =
+          ExpertCombine{combine->top_k, combine->normalized,
+                        std::gcd(shapes[1].extent(Dim::token), shapes[0].extent(Dim::token))};
+    }
+    layer.out = output_shape(layer.kind, shapes, layer.name);
+    changed[l] = true;
+  }
+}
+
+std::int64_t routed_parts(const Network& network, const Plan& plan) {
+  const std::size_t layers = std::min(network.layers.size(), plan.layers.size());
+  for (std::size_t l = 0; l < layers; ++l) {
+    const auto* dispatch = network.layers[l].kind.as<ExpertDispatch>();
+    if (dispatch == nullptr) continue;
+    for (const Cut& cut : plan.layers[l].cuts) {
+      if (cut.dim != Dim::token) continue;
+      const std::int64_t slots =
+          std::accumulate(cut.sizes.begin(), cut.sizes.end(), std::int64_t{0});
+      for (std::int64_t parts = 1; parts <= std::ssize(cut.sizes); ++parts) {
+        if (in_parts(dispatch->slots, parts) == slots && std::ssize(cut.sizes) % parts == 0)
+          return parts;
+      }
+    }
+  }
+  return 1;
 }
 
 void expect_experts(const StrategyInput& input) {

@@ -40,6 +40,15 @@ namespace parsim::strategies {
                                                       std::size_t replicas, std::size_t tensor = 1,
                                                       std::size_t context = 1);
 
+/// Gives every part of the tokens slots of its own, as many as it would have by itself, where the
+/// groups of a dispatch are fewer (ExpertDispatch): capacity is of what a device routes. Nothing
+/// changes where so many parts divide the groups, or do not divide the tokens.
+void route_in_parts(Network& network, std::int64_t parts);
+
+/// The fewest parts of tokens that give the dispatches of a network the slots that a plan divides;
+/// 1 if there are none.
+[[nodiscard]] std::int64_t routed_parts(const Network& network, const Plan& plan);
+
 /// Throws InputError if expert parallelism is asked for and the network has no experts, or fewer.
 void expect_experts(const StrategyInput& input);
 

@@ -14,6 +14,7 @@
 #include "experiment/options.hpp"
 #include "networks/networks.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
 
@@ -259,6 +260,7 @@ std::map<std::string, std::int64_t> dims_of(const Claim& claim) {
 
 Network load_network_of(const Claim& claim) {
   Network network = networks::load_network(network_of(claim), dims_of(claim), claim.set);
+  strategies::route_in_parts(network, count_column(claim, "cp", 1));
   const auto blocks = static_cast<std::int64_t>(strategies::first_layers_of_blocks(network).size());
   const std::int64_t layers = count_column(claim, "layers", blocks);
   if (blocks == 0 || layers == blocks) return network;

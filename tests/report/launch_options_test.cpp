@@ -131,6 +131,12 @@ std::vector<experiment::Request> requests() {
   });
   add([&](auto& request) {
     request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256,experts=4";
+    degrees(request, 1, 1, 4);
+    request.context_parallel = 2;
+    request.expert_parallel = 4;
+  });
+  add([&](auto& request) {
+    request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256,experts=4";
     degrees(request, 2, 1, 4);
     request.expert_parallel = 4;
     request.expert_tensor_parallel = 1;

@@ -44,7 +44,8 @@ experiment::Request drawn(std::mt19937_64& random) {
   request.micro_batches = one_of(1, 2, 4);
   request.sequence_parallel = *request.tensor_parallel > 1 && random() % 2 == 0;
   request.tensor_overlap = request.sequence_parallel && random() % 2 == 0;
-  if (request.sequence_parallel && request.context_parallel == 1 && random() % 2 == 0) {
+  const bool routed = request.sequence_parallel || request.context_parallel == 2;
+  if (routed && random() % 2 == 0) {
     request.network += ",experts=4";
     request.expert_parallel = one_of(1, 2, 4);
     request.expert_tensor_parallel = one_of(1, *request.tensor_parallel);
@@ -63,6 +64,7 @@ TEST_CASE("launch: what was written is read back as the same step") {
   std::mt19937_64 random(20261125);
   const int count = testing::long_tests() ? 300 : 40;
   std::vector<int> carried(spellings_of<Trainer>().size(), 0);
+  int experts_of_parts = 0;  // divided among devices with parts of the tokens
   for (int i = 0; i < count; ++i) {
     const experiment::Request request = drawn(random);
     const experiment::Experiment experiment(request);
@@ -120,9 +122,12 @@ TEST_CASE("launch: what was written is read back as the same step") {
             testing::approx(run_plan(experiment, {sent, {}, {}}).result.step_time.count())
                 .epsilon(1e-9));
       ++carried[static_cast<std::size_t>(trainer)];
+      if (request.context_parallel == 2 && request.expert_parallel.value_or(1) > 1)
+        ++experts_of_parts;
     }
   }
   for (const int number : carried) CHECK(number >= count / 20);
+  CHECK(experts_of_parts > 0);
 }
 
 TEST_CASE("launch: a convolutional network's file of DeepSpeed is read back as the same step") {

@@ -181,6 +181,48 @@ TEST_CASE("context and experts: a device keeps its tokens, and the weights of it
   }
 }
 
+TEST_CASE("context and experts: capacity is of the tokens that a device routes, by hand") {
+  // 2 of 5 experts for 8 tokens and 0.7 of the slots of a router in balance: 3 = ⌈2.24⌉ slots,
+  // which 8 tokens share. Two parts of 4 tokens have 2 = ⌈1.12⌉ each, four parts one.
+  const Network whole = eight_tokens("experts=5,capacity=0.7");
+  const auto routed = [](const Network& network) {
+    std::vector<std::int64_t> found;
+    for (const Layer& layer : network.layers) {
+      if (const auto* dispatch = layer.kind.as<ExpertDispatch>()) {
+        found = {dispatch->slots, dispatch->groups, layer.out.extent(Dim::token)};
+      } else if (const auto* combine = layer.kind.as<ExpertCombine>()) {
+        found.push_back(combine->groups);
+      }
+    }
+    return found;
+  };
+  const auto in_parts = [&](std::int64_t parts) {
+    Network network = whole;
+    strategies::route_in_parts(network, parts);
+    return network;
+  };
+  using Found = std::vector<std::int64_t>;
+  CHECK(routed(whole) == Found{3, 1, 3, 1});
+  CHECK(in_parts(1) == whole);
+  CHECK(in_parts(3) == whole);  // do not divide the tokens
+  CHECK(routed(in_parts(2)) == Found{4, 4, 4, 4});
+  CHECK(in_parts(4) == in_parts(2));
+  CHECK(routed(in_parts(8)) == Found{8, 8, 8, 8});
+  // Groups of two parts are of as many tokens as before.
+  Network same = eight_tokens("experts=4,capacity=1");
+  strategies::route_in_parts(same, 4);
+  CHECK(same == eight_tokens("experts=4,capacity=1"));
+
+  const World world(in_parts(2), star_of(4, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(4);
+  input.micro_batches = 2;
+  const Plan plan = token_plan(input, {1, 2, 2, 1, 4});
+  CHECK(strategies::routed_parts(whole, plan) == 2);
+  CHECK(strategies::routed_parts(world.network, plan) == 1);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  CHECK(difference(plan, dag, 1) == "");
+}
+
 TEST_CASE("context and experts: degrees of experts are those of parts of the tokens") {
   const World world(eight_experts, "star:16,device=v100-sxm2,rate=25GB/s");
   strategies::StrategyInput input = world.input(8);
