@@ -25,6 +25,7 @@
 #include "lowering/lower.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/hw/host_difference.hpp"
+#include "tests/support/contexts.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/mixtures.hpp"
 #include "tests/support/notation.hpp"
@@ -183,6 +184,29 @@ TEST_CASE("experts on hardware: on emulated GPUs every way to divide them has th
     }
   }
   CHECK(messages > 1);
+}
+
+TEST_CASE("experts on hardware: parts of the tokens route their own, on hosts and emulated GPUs") {
+  const TokenDegrees all[] = {{1, 2, 1, 1, 2},       {1, 4, 1, 1, 2}, {1, 2, 2, 1, 4},
+                              {2, 2, 1, 1, 4, true}, {2, 2, 1, 1, 2}, {1, 2, 1, 2, 2, false}};
+  unsigned seed = 0;
+  for (const char* options : {"experts=4,capacity=2", "experts=4,capacity=1,top_k=3,bias=no"}) {
+    for (const TokenDegrees& degrees : all) {
+      if (++seed % 2 == 0 && !long_tests()) continue;  // of each mixture others
+      CAPTURE(options);
+      CAPTURE(degrees.text());
+      const World world(eight_tokens(options), star_of(8, "10 GB/s", "1us"));
+      strategies::StrategyInput input = world.input(static_cast<std::int64_t>(2 * degrees.data));
+      input.context_exchange = strategies::ContextExchange::a2a;
+      input.sequence_parallel = degrees.tensor > 1;
+      input.zero_stage = static_cast<std::int32_t>(seed % 4);
+      const ExecDag dag = lowering::lower(world.network, world.cluster, token_plan(input, degrees));
+      hw::check_runnable(dag, "test");
+      CHECK(host_difference(dag) == "");
+      if (seed % 8 == 1 || long_tests())
+        CHECK(emulated_difference(dag, Precision::fp32, seed % 3 == 0, seed) == "");
+    }
+  }
 }
 
 TEST_CASE("experts on hardware: threads ask for another run's probabilities one at a time") {
