@@ -97,7 +97,7 @@ constexpr Option table[] = {
      "vp", member<&Request::virtual_pipeline>,
      {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best", .most = most_parts}},
     {"--cp", "N", plan, cases,
-     "parts of the tokens of every sample, each with GPUs of its own (default: 1)",
+     "parts of the tokens of every sample, each with GPUs of its own; --ep counts them (default: 1)",
      "cp", member<&Request::context_parallel>,
      {.long_name = "--context-parallel", .strategies = "tensor layout best", .most = most_parts}},
     {"--cp-comm", "", plan, cases,
@@ -105,8 +105,8 @@ constexpr Option table[] = {
      "--cp-comm-type: round a ring, gathered before, or heads for tokens in all-to-alls",
      "cp_comm", member<&Request::context_exchange>, {.strategies = "tensor layout best"}},
     {"--ep", "N", plan, cases,
-     "neighbouring replicas, or GPUs with --etp 1, that divide the experts of a mixture among "
-     "them, and send tokens to each other in all-to-alls (default: the best; 1 in layouts)",
+     "neighbours (replicas, with --cp parts, with --etp 1 GPUs) that divide a mixture's experts "
+     "among them, and send tokens to each other in all-to-alls (default: the best; 1 in layouts)",
      "ep", member<&Request::expert_parallel>,
      {.long_name = "--expert-parallel", .strategies = "data tensor layout best",
       .most = most_parts}},
