@@ -20,6 +20,7 @@ struct LayoutStage {
   /// By replica and device: its share of each layer, in units that a group may choose. Empty:
   /// equal.
   std::vector<std::vector<std::int64_t>> parts{};
+  friend bool operator==(const LayoutStage&, const LayoutStage&) = default;
 };
 
 struct Layout {
@@ -27,6 +28,7 @@ struct Layout {
   /// Model chunks of each device (device_slots): stages s, s + stages / chunks, ... have the same
   /// groups.
   std::int32_t chunks = 1;
+  friend bool operator==(const Layout&, const Layout&) = default;
 };
 
 /// Groups of equal size as Megatron-LM numbers them: device k of replica r of stage s is devices[(s

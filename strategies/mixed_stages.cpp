@@ -317,35 +317,40 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   std::vector<MixedStages> all;
   std::size_t devices = 0;
   for (const mixed::DeviceClass& one : classes) devices += one.size();
-  auto detail = devices <= mixed::few_devices ? mixed::Detail::all : mixed::Detail::coarse;
-  std::int64_t steps = mixed::most_steps_in_detail;
-  for (const std::int32_t number : micro_batch_numbers(input)) {
-    auto shapes = mixed::stage_shapes(input, classes, costs, number, detail);
-    std::optional<std::vector<mixed::Pipeline>> pipelines;
-    if (detail == mixed::Detail::all) {
-      pipelines =
-          mixed::best_pipelines(input, classes, costs, shapes, number, count, limit, detail, steps);
-    }
-    if (!pipelines) {  // from here on, what usually matters
-      if (detail == mixed::Detail::all) {
-        detail = mixed::Detail::coarse;
-        shapes = mixed::stage_shapes(input, classes, costs, number, detail);
-      }
-      std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
-      pipelines = mixed::best_pipelines(input, classes, costs, shapes, number, count, limit, detail,
-                                        unlimited);
-    }
-    for (const mixed::Pipeline& pipeline : *pipelines) {
+  const std::vector<std::int32_t> numbers = micro_batch_numbers(input);
+  const auto search = [&](std::int32_t number, mixed::Detail detail, std::int64_t& steps) {
+    const auto shapes = mixed::stage_shapes(input, classes, costs, number, detail);
+    for (const mixed::Pipeline& pipeline : mixed::best_pipelines(
+             input, classes, costs, shapes, number, count, limit, detail, steps)) {
       limit = std::min(limit, near * pipeline.step);
-      if (auto layout = layout_of(classes, costs, shapes, pipeline)) {
-        all.push_back({std::move(*layout), number, pipeline.step});
-      }
+      auto layout = layout_of(classes, costs, shapes, pipeline);
+      if (layout) all.push_back({std::move(*layout), number, pipeline.step});
+    }
+  };
+  std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+  for (const std::int32_t number : numbers) search(number, mixed::Detail::coarse, unlimited);
+  if (devices <= mixed::few_devices) {
+    std::int64_t steps = mixed::most_steps_in_detail;
+    for (std::size_t n = 0; n < numbers.size(); ++n) {
+      const auto share = steps / static_cast<std::int64_t>(numbers.size() - n);
+      std::int64_t left = share;
+      search(numbers[n], mixed::Detail::all, left);
+      steps -= share - left;
     }
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const MixedStages& a, const MixedStages& b) { return a.step < b.step; });
   std::erase_if(all, [&](const MixedStages& one) { return one.step > limit; });
-  return all;
+  // Found coarsely and in detail.
+  std::vector<MixedStages> different;
+  for (MixedStages& one : all) {
+    const bool known =
+        std::any_of(different.rbegin(), different.rend(), [&](const MixedStages& other) {
+          return one.micro_batches == other.micro_batches && one.layout == other.layout;
+        });
+    if (!known) different.push_back(std::move(one));
+  }
+  return different;
 }
 
 std::vector<MixedStages> mixed_stages(const StrategyInput& input) {

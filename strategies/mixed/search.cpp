@@ -28,6 +28,12 @@ struct Suffix {
 };
 
 class Search {
+  /// The least times of shapes with the same devices, as StageCosts::times.
+  struct Kind {
+    std::uint64_t used;
+    std::vector<double> times;
+  };
+
  public:
   Search(const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
          const std::vector<StageShape>& shapes, std::int32_t micro_batches, double limit,
@@ -36,6 +42,7 @@ class Search {
         costs_(costs),
         shapes_(shapes),
         micro_batches_(micro_batches),
+        rounds_(micro_batches - 1),
         gpipe_(input.schedule_or_default() == PipelineSchedule::gpipe),
         stages_(static_cast<std::uint32_t>(input.pipeline_parallel.value_or(0))),
         blocks_(costs.blocks()),
@@ -53,6 +60,7 @@ class Search {
       used_.push_back(used);
       const auto known = std::find(used_.begin(), used_.end(), used) - used_.begin();
       kind_.push_back(static_cast<std::uint32_t>(by_shape ? kind_.size() : known));
+      add_kind(used, times_.back());
     }
     least_sum_.assign(blocks_ + 1, 0);
     for (std::size_t b = 0; b < blocks_; ++b) {
@@ -62,25 +70,40 @@ class Search {
     }
   }
 
-  std::optional<std::vector<Pipeline>> run(std::size_t wanted) {
-    const double rounds = micro_batches_ - 1;
+  void add_kind(std::uint64_t used, const std::vector<double>& times) {
+    const auto known = std::find_if(kinds_of_devices_.begin(), kinds_of_devices_.end(),
+                                    [&](const Kind& kind) { return kind.used == used; });
+    if (known == kinds_of_devices_.end()) {
+      kinds_of_devices_.push_back({used, times});
+      return;
+    }
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      known->times[i] = std::min(known->times[i], times[i]);
+    }
+  }
+
+  std::vector<Pipeline> run(std::size_t wanted) {
     double longest = 0;
     for (const auto& times : times_) longest = std::max(longest, times[blocks_]);
     std::vector<Pipeline> found;
     double before = 0;
-    const double ratio = exact_ ? 1.02 : 1.08;
-    for (double bound = least_period(); before < longest; bound *= ratio) {
+    // Steps within so much are alike: a step is no shorter than the loads and its rounds.
+    const double alike = exact_ ? 0.02 : 0.08;
+    for (double bound = rounds_ > 0 ? least_period() : longest; before < longest;
+         bound += alike * (least_sum_[blocks_] / rounds_ + bound)) {
       // What has not been found takes longer than `before` for each micro-batch.
-      if (least_sum_[blocks_] + rounds * before >= limit_) break;
+      if (least_sum_[blocks_] + rounds_ * before >= limit_) break;
       search(std::min(bound, longest), before);
-      if (steps_ <= 0) return std::nullopt;
+      if (steps_ <= 0) return found;
       for (Pipeline& pipeline : collect(wanted)) {
         limit_ = std::min(limit_, pipeline.step * (exact_ ? near_on_few : near));
         found.push_back(std::move(pipeline));
       }
+      found = best_of(std::move(found), wanted);
+      if (found.size() == wanted) limit_ = std::min(limit_, found.back().step);
       before = bound;
     }
-    return best_of(std::move(found), wanted);
+    return found;
   }
 
  private:
@@ -110,39 +133,20 @@ class Search {
     return 0.9 / all;
   }
 
-  /// By class, the most blocks that a device has within the bound.
-  [[nodiscard]] std::vector<double> most_blocks(double bound) const {
-    std::vector<double> most(classes_.size(), 0);
-    for (std::size_t s = 0; s < shapes_.size(); ++s) {
-      std::size_t blocks = 0;
-      for (std::size_t b = 0; b < blocks_; ++b) {
-        std::size_t end = b + std::max<std::size_t>(1, blocks);
-        while (end <= blocks_ && time(s, b, end) <= bound) blocks = end++ - b;
-      }
-      double devices = 0;
-      for (const Member& member : shapes_[s].members) {
-        devices += static_cast<double>(member.devices());
-      }
-      for (const Member& member : shapes_[s].members) {
-        double& one = most[member.of_class];
-        one = std::max(one, static_cast<double>(blocks) / devices);
-      }
-    }
-    // Within a stage of several classes the faster devices do more than their share of the blocks.
-    return most;
-  }
-
   /// Pipelines of periods up to `bound`; those up to `before` have been found.
   void search(double bound, double before) {
     before_ = before;
     suffixes_.assign(blocks_ + 1, {});
     index_.assign(blocks_ + 1, {});
-    const std::vector<double> most = most_blocks(bound);
+    rest_.assign(blocks_ + 1, {});
     for (std::size_t s = 0; s < shapes_.size(); ++s) extend(s, Suffix{}, blocks_, 0, bound);
     for (std::size_t b = blocks_ - 1; b > 0; --b) {
       for (std::size_t i = 0; i < suffixes_[b].size(); ++i) {
         const Suffix suffix = suffixes_[b][i];
-        if (hopeless(suffix, b, most)) continue;
+        if (suffix.sum + rest(b, suffix.used, bound) + rounds_ * std::max(suffix.period, before) >
+            limit_) {
+          continue;
+        }
         for (std::size_t s = 0; s < shapes_.size(); ++s) {
           if (has_room(suffix.used, used_[s])) extend(s, suffix, b, i, bound);
         }
@@ -158,14 +162,24 @@ class Search {
     return true;
   }
 
-  [[nodiscard]] bool hopeless(const Suffix& suffix, std::size_t blocks,
-                              const std::vector<double>& most) const {
-    constexpr double slack = 2;  // see most_blocks
-    double left = 0;
-    for (std::size_t c = 0; c < classes_.size(); ++c) {
-      left += static_cast<double>(classes_[c].size() - count_in(suffix.used, c)) * most[c];
+  /// Loads of stages with the first blocks on the devices that are not used, none above the bound,
+  /// at least; their sends take more.
+  double rest(std::size_t blocks, std::uint64_t used, double bound) {
+    if (blocks == 0) return 0;
+    const auto [known, added] = rest_[blocks].try_emplace(used, never);
+    if (!added) return known->second;
+    double least = never;
+    for (const Kind& kind : kinds_of_devices_) {
+      if (!has_room(used, kind.used)) continue;
+      const std::uint64_t more = used_after(used, kind.used);
+      for (std::size_t begin = blocks; begin-- > 0;) {
+        --steps_;
+        const double load = kind.times[begin * (blocks_ + 1) + blocks];
+        if (load > bound || load >= least) break;
+        least = std::min(least, load + rest(begin, more, bound));
+      }
     }
-    return slack * left < static_cast<double>(blocks);
+    return rest_[blocks][used] = least;
   }
 
   /// Puts stages of a shape before a suffix that begins with block `end`.
@@ -191,14 +205,16 @@ class Search {
       more.period = std::max({suffix.period, load, on_links});
       if (!gpipe_) more.period = std::max(more.period, more.sum / in_flight);
       if (more.period > bound) continue;
-      const double rounds = micro_batches_ - 1;
-      if (more.sum + least_sum_[begin] + rounds * std::max(more.period, before_) > limit_) continue;
+      more.used = used_after(suffix.used, used_[shape]);
+      if (more.sum + least_sum_[begin] + rounds_ * std::max(more.period, before_) > limit_)
+        continue;
+      const double all = more.sum + rest(begin, more.used, bound);
+      if (all + rounds_ * std::max(more.period, before_) > limit_) continue;
       more.after = std::max(afterwards_[shape][begin * (blocks_ + 1) + end],
                             suffix.after - 2.0 / 3 * load - send.time);
       if (first) more.last = static_cast<std::uint32_t>(shape);
       if (begin == 0 && !first) more.after += shared(shape, suffix.last);
       more.out = send.on_links;
-      more.used = used_after(suffix, shape);
       more.shape = static_cast<std::uint32_t>(shape);
       ++more.stages;
       more.end = static_cast<std::uint32_t>(end);
@@ -208,11 +224,11 @@ class Search {
   }
 
   /// On large clusters what is left of a class that the pipeline leaves counts as used.
-  [[nodiscard]] std::uint64_t used_after(const Suffix& suffix, std::size_t shape) const {
-    std::uint64_t used = suffix.used + used_[shape];
+  [[nodiscard]] std::uint64_t used_after(std::uint64_t before, std::uint64_t more) const {
+    std::uint64_t used = before + more;
     if (exact_) return used;
     for (std::size_t c = 0; c < classes_.size(); ++c) {
-      const bool left = count_in(suffix.used, c) > 0 && count_in(used_[shape], c) == 0;
+      const bool left = count_in(before, c) > 0 && count_in(more, c) == 0;
       if (left) used += count(c, classes_[c].size() - count_in(used, c));
     }
     return used;
@@ -242,7 +258,7 @@ class Search {
   }
 
   [[nodiscard]] double step_of(const Suffix& suffix) const {
-    return suffix.sum + (micro_batches_ - 1) * suffix.period + suffix.after;
+    return suffix.sum + rounds_ * suffix.period + suffix.after;
   }
 
   /// The best pipelines of the last search.
@@ -302,13 +318,16 @@ class Search {
   StageCosts& costs_;
   const std::vector<StageShape>& shapes_;
   std::int32_t micro_batches_;
+  double rounds_;  ///< after the first micro-batch
   bool gpipe_;
   std::uint32_t stages_;  ///< asked for; 0: any number
   std::size_t blocks_;
   bool exact_;
-  double limit_;                                      ///< on the step
-  std::int64_t& steps_;                               ///< left
-  double before_ = 0;                                 ///< see search
+  double limit_;         ///< on the step
+  std::int64_t& steps_;  ///< left
+  double before_ = 0;    ///< see search
+  std::vector<Kind> kinds_of_devices_;
+  std::vector<std::unordered_map<std::uint64_t, double>> rest_;  ///< by blocks and used devices
   std::vector<double> least_sum_;                     ///< loads of the first n blocks, at least
   std::vector<std::vector<double>> times_;            ///< by shape, see StageCosts::times
   std::vector<std::vector<double>> afterwards_;       ///< likewise
@@ -323,11 +342,12 @@ class Search {
 
 }  // namespace
 
-std::optional<std::vector<Pipeline>> best_pipelines(
-    const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
-    const std::vector<StageShape>& shapes, std::int32_t micro_batches, std::size_t count,
-    double limit, Detail detail, std::int64_t& steps) {
-  if (shapes.empty() || classes.size() > most_classes) return std::vector<Pipeline>{};
+std::vector<Pipeline> best_pipelines(const StrategyInput& input,
+                                     const std::vector<DeviceClass>& classes, StageCosts& costs,
+                                     const std::vector<StageShape>& shapes,
+                                     std::int32_t micro_batches, std::size_t count, double limit,
+                                     Detail detail, std::int64_t& steps) {
+  if (shapes.empty() || classes.size() > most_classes) return {};
   return Search(input, classes, costs, shapes, micro_batches, limit, detail, steps).run(count);
 }
 

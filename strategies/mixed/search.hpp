@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "strategies/mixed/stage_costs.hpp"
@@ -38,8 +37,8 @@ enum class Detail : std::uint8_t { all, coarse };
 
 /// Clusters of more devices are not searched in all detail.
 inline constexpr std::size_t few_devices = 16;
-/// Nor those where that takes more steps of the programme than this, about two seconds in all.
-inline constexpr std::int64_t most_steps_in_detail = 3'000'000;
+/// Nor further after so many steps of the programme, about two seconds in all.
+inline constexpr std::int64_t most_steps_in_detail = 40'000'000;
 
 /// The best pipelines for a number of micro-batches, best first, with different devices for their
 /// stages, by
@@ -59,11 +58,13 @@ inline constexpr std::int64_t most_steps_in_detail = 3'000'000;
 /// left is not used again, and of the pipelines that differ only in their number of stages the one
 /// with the least sum counts. Of the number of stages that the input asks for, if it does (--pp).
 ///
-/// steps   of the programme that may be taken; what is left of them when it returns. Nothing is
-///         returned where they did not suffice.
+/// limit   on the step
+/// steps   of the programme that may be taken; what is left of them when it returns, 0 or less
+/// where
+///         they did not suffice: then longer periods were not looked at
 ///
 /// Checked against all pipelines: tests/strategies/mixed_stages_test.cpp.
-[[nodiscard]] std::optional<std::vector<Pipeline>> best_pipelines(
+[[nodiscard]] std::vector<Pipeline> best_pipelines(
     const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
     const std::vector<StageShape>& shapes, std::int32_t micro_batches, std::size_t count,
     double limit, Detail detail, std::int64_t& steps);
