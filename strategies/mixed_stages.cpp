@@ -97,8 +97,9 @@ class Pricing {
  public:
   Pricing(const StrategyInput& input, lowering::Estimator& estimator)
       : input_(input), estimator_(estimator) {}
-  [[nodiscard]] bool has_time_for(const Plan& plan) const {
-    return work_ + walked_cells(plan) <= most_work;
+  /// share   of the time
+  [[nodiscard]] bool has_time_for(const Plan& plan, double share = 1) const {
+    return static_cast<double>(work_ + walked_cells(plan)) <= share * most_work;
   }
   Price price(const Plan& plan) {
     work_ += walked_cells(plan);
@@ -107,7 +108,7 @@ class Pricing {
   }
 
  private:
-  static constexpr std::size_t most_work = 6'000'000;  // a few seconds of simulation
+  static constexpr double most_work = 6e6;  // a few seconds of simulation
   const StrategyInput& input_;
   lowering::Estimator& estimator_;
   std::size_t work_ = 0;
@@ -354,12 +355,13 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
 }
 
 std::vector<MixedStages> mixed_stages(const StrategyInput& input) {
-  return mixed_stages(input, workers(input).size() <= mixed::few_devices ? 200 : 12);
+  return mixed_stages(input, workers(input).size() <= mixed::few_devices ? 200 : 32);
 }
 
 std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& estimator,
                               std::size_t count, std::vector<MixedStages> layouts) {
-  constexpr std::size_t fewest = 4;
+  constexpr std::size_t fewest = 4, fewest_moved = 8;
+  constexpr double for_layouts = 0.7;  // the rest of the time is for moves
   Pricing pricing(input, estimator);
   Candidates candidates(std::move(layouts));
   std::vector<Priced> priced;
@@ -367,7 +369,7 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
   while (std::optional<MixedStages> mixed = candidates.next()) {
     Priced one{std::move(*mixed), {}, {}};
     one.plan = plan_on(input, one.mixed);
-    const bool enough = priced.size() >= fewest && !pricing.has_time_for(one.plan);
+    const bool enough = priced.size() >= fewest && !pricing.has_time_for(one.plan, for_layouts);
     if (enough && some_fits) break;
     const bool fits = overcommit(input, one.plan) == 0;
     if (!fits && (some_fits || enough)) continue;
@@ -381,7 +383,7 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
                      [](const Priced& a, const Priced& b) { return a.price.better_than(b.price); });
   };
   by_price();
-  if (priced.size() > 2 * count) priced.resize(2 * count);
+  priced.resize(std::min(priced.size(), std::max(2 * count, fewest_moved)));
   for (Priced& one : priced) {
     move_blocks(input, pricing, one);
     merge_stages(input, pricing, one);

@@ -38,7 +38,7 @@ enum class Detail : std::uint8_t { all, coarse };
 /// Clusters of more devices are not searched in all detail.
 inline constexpr std::size_t few_devices = 16;
 /// Nor further after so many steps of the programme, about two seconds in all.
-inline constexpr std::int64_t most_steps_in_detail = 40'000'000;
+inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
 
 /// The best pipelines for a number of micro-batches, best first, with different devices for their
 /// stages, by
