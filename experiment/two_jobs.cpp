@@ -12,6 +12,7 @@
 #include "core/kernel_times.hpp"
 #include "experiment/whole_dag.hpp"
 #include "lowering/lower.hpp"
+#include "strategies/experts.hpp"
 
 namespace parsim::experiment {
 
@@ -241,7 +242,8 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
   }
   options.launch_interval = {};  // a profile's
   options.slowdowns.jitter = {};
-  const Network network = load_network_with(other.network, {}, file);
+  Network network = load_network_with(other.network, {}, file);
+  strategies::route_in_parts(network, strategies::routed_parts(network, other));
   validate(other, network, cluster, file);
   check_whole_dag(network, cluster, experiment.step_cost(), other, file);
   const lowering::Lowered first = lowering::lower_with_memory(experiment.network, cluster, plan);

@@ -80,6 +80,38 @@ TEST_CASE("two jobs: collectives of one keep their groups and sizes") {
   CHECK(near(jobs.second.together, 0.08));
 }
 
+TEST_CASE("two jobs: a plan's parts of the tokens have the slots that it was made with") {
+  const testing::TemporaryFolder folder;
+  Request request;
+  // 3 slots of each of 5 experts for a sample's 8 tokens, 4 for those of two parts.
+  request.network =
+      "gpt:layers=1,hidden=8,heads=4,seq_length=8,vocab_size=5,experts=5,capacity=0.7";
+  request.cluster = "nvswitch:4,device=a100-sxm4-80,rate=300GB/s";
+  request.batch = 2;
+  request.tensor_parallel = request.pipeline_parallel = request.data_parallel = 1;
+  request.context_parallel = request.expert_parallel = 2;
+  request.sim.engine = sim::Engine::fast;
+  const Experiment experiment(request);
+  Plan plan = make_plan(experiment, strategies::strategy("tensor", "test")).plan;
+  Request again;
+  again.plan_file = folder.write("plan.json", to_json(plan));
+  again.sim.engine = sim::Engine::fast;
+  const Experiment read_back(again);
+  CHECK(read_back.network == experiment.network);
+  CHECK(run_plan(read_back, {*read_back.plan, {}, {}}).result.step_time ==
+        run_plan(experiment, {plan, {}, {}}).result.step_time);
+  // The same step on the other two devices takes as long.
+  for (LayerPlan& layer : plan.layers) {
+    for (DeviceId& device : layer.devices) device = DeviceId{device.index() + 2};
+  }
+  for (RankList& list : plan.schedule.rank_lists) {
+    for (DeviceId& device : list.devices) device = DeviceId{device.index() + 2};
+  }
+  const TwoJobs jobs =
+      run_with_job(experiment, *read_back.plan, folder.write("other.json", to_json(plan)));
+  CHECK(jobs.second.alone == jobs.first.alone);
+}
+
 TEST_CASE("two jobs: options that change kernel times are refused") {
   const testing::TemporaryFolder folder;
   Request request;
