@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "lowering/memory.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/experts.hpp"
+#include "strategies/tensor/degrees.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/contexts.hpp"
 #include "tests/support/list_scheduler.hpp"
@@ -276,6 +280,59 @@ TEST_CASE("context and experts: degrees of experts are those of parts of the tok
         }) ==
         "layout: stage 0: experts divided among 6 of 2 replicas with --cp 4; --ep "
         "divides --cp, or is a multiple of it that divides the replicas times --cp");
+}
+
+TEST_CASE("context and experts: searches try the degrees that counting groups gives") {
+  // 8 experts and devices, parts of the tokens of 4,096 or more.
+  const World world("gpt:layers=2,hidden=64,heads=8,seq_length=16384,vocab_size=96,experts=8",
+                    "nvswitch:8,device=v100-sxm2,rate=130GB/s");
+  strategies::StrategyInput input = world.input(8);
+  std::vector<DeviceId> devices;
+  for (std::size_t d = 0; d < 8; ++d) devices.emplace_back(d);
+  using All = std::set<std::array<std::size_t, 5>>;
+  for (const std::optional<std::int32_t> whole :
+       {std::optional<std::int32_t>{}, std::optional<std::int32_t>{1}}) {
+    input.expert_tensor_parallel = whole;
+    All expected, found;
+    for (const std::size_t tp : {1UL, 2UL, 4UL, 8UL}) {
+      for (const std::size_t cp : {1UL, 2UL, 4UL, 8UL}) {
+        for (const std::size_t pp : {1UL, 2UL, 4UL}) {  // also embedding and head alone
+          if (tp * cp * pp > 8) continue;
+          // Groups of `ep` neighbours among those that route tokens of their own.
+          const std::size_t routers = 8 / (tp * pp) * (whole ? tp : 1);
+          for (std::size_t ep = 1; ep <= routers; ++ep)
+            if (routers % ep == 0) expected.insert({tp, cp, pp, 8 / (tp * cp * pp), ep});
+        }
+      }
+    }
+    for (const auto& degrees : strategies::tensor::every_degrees(input, devices)) {
+      const bool all = degrees.group() * degrees.data * degrees.pipeline == 8;
+      if (all && degrees.micro_batches == 1 && degrees.chunks == 1) {
+        found.insert(
+            {degrees.tensor, degrees.context, degrees.pipeline, degrees.data, degrees.experts});
+      }
+    }
+    CHECK(found == expected);
+  }
+}
+
+TEST_CASE("context and experts: the degree that is found is the fastest of all") {
+  const World world("gpt:layers=2,hidden=256,heads=8,seq_length=8192,vocab_size=96,experts=8",
+                    "nodes:2x4,device=v100-sxm2,intra=130GB/s,inter=10GB/s");
+  for (const std::size_t context : {2UL, 4UL}) {
+    CAPTURE(context);
+    strategies::StrategyInput input = world.input(8);
+    input.tensor_parallel = input.pipeline_parallel = input.micro_batches = 1;
+    input.context_parallel = static_cast<std::int32_t>(context);
+    lowering::Estimator estimator(input.step());
+    const double chosen = estimator.step_time(strategies::plan_tensor(input)).count();
+    for (const std::size_t experts : {1UL, 2UL, 4UL, 8UL}) {
+      CAPTURE(experts);
+      strategies::StrategyInput same = input;
+      const Plan plan = token_plan(same, {1, context, 8 / context, 1, experts});
+      CHECK(chosen <= estimator.step_time(plan).count() * (1 + 1e-9));
+    }
+  }
 }
 
 }  // namespace parsim::testing
