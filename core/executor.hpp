@@ -1,12 +1,17 @@
 // Something that runs a DAG: the simulator, the host, GPUs. One of the two virtual interfaces.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
 
 namespace parsim {
+
+/// What of a folded DAG an engine takes for alike: of units whose links carry the same, one; or of
+/// any, as long as what each of them sends ends together, which costs a flow for each.
+enum class FoldedLinks : std::uint8_t { alike, any };
 
 class Executor {
  public:
@@ -18,7 +23,10 @@ class Executor {
   [[nodiscard]] virtual Timeline run(const ExecDag& dag) = 0;
   /// Runs a folded DAG (ExecDag::units) as if it had the operations of all devices. Nothing if this
   /// engine cannot, or if the units would not stay equal: then the whole DAG must be run.
-  [[nodiscard]] virtual std::optional<Timeline> run_folded(const ExecDag&) { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<Timeline> run_folded(const ExecDag&,
+                                                           FoldedLinks = FoldedLinks::any) {
+    return std::nullopt;
+  }
 };
 
 }  // namespace parsim

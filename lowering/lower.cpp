@@ -32,6 +32,11 @@ std::optional<ExecDag> lower(const Network& network, const Cluster& cluster, con
   return dag;
 }
 
+bool several_classes(const Fold& fold) {
+  return (fold.units != nullptr && fold.units->classes.size() > 1) ||
+         (fold.ranks != nullptr && fold.ranks->classes.size() > 1);
+}
+
 }  // namespace
 
 ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan) {
@@ -64,9 +69,11 @@ std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
 
 PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                    const Plan& plan, Executor& engine) {
-  // Ranks first; then the most units: machines, say. If they are not alike, those of a leaf switch
-  // may be.
+  // Ranks first; then the most units: machines, say. If their links are not alike, those of a leaf
+  // switch may be. Of several classes one has a slow device, and links next to it differ, too.
   Folding folding;
+  bool again = false;  // as many as possible, of any links
+  UnitFinder::Folded coarser;
   for (;;) {
     PlanRun run{lower_folded(network, cluster, cost, plan, folding), {}};
     const Fold& fold = run.lowered.dag.fold;
@@ -74,12 +81,18 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       run.timeline = engine.run(run.lowered.dag);
       return run;
     }
-    if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag)) {
+    const bool any = again || several_classes(fold);
+    const FoldedLinks links = any ? FoldedLinks::any : FoldedLinks::alike;
+    if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag, links)) {
       run.timeline = *std::move(timeline);
       return run;
     }
-    if (fold.ranks == nullptr) folding.most_units = fold.units->count() - 1;
+    if (fold.ranks == nullptr) folding.most_units = again ? 1 : fold.units->count() - 1;
     folding.ranks = false;
+    if (!any && !UnitFinder(cluster, &cost, folding.most_units).fold(plan, coarser)) {
+      folding = {};
+      again = true;
+    }
   }
 }
 

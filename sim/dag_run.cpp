@@ -29,6 +29,7 @@ struct Active {
   /// A library that is slower than the links: its flows share them freely, and the operation then
   /// waits for this date. (SimGrid ignores rate caps of flows without actors.)
   Seconds not_before{};
+  std::vector<Seconds> ends;  ///< by flow; none if it does not matter (OpFlows::together)
   // Message by message only:
   const RouteTable::Group* group = nullptr;
   std::vector<RingMessages> messages;  ///< by ring
@@ -191,6 +192,7 @@ class DagRun {
     active.start = active.not_before = spans_[op.index()].start;
     active.hops.clear();
     active.messages.clear();
+    active.ends.clear();
     active.group = nullptr;
     return index;
   }
@@ -227,6 +229,7 @@ class DagRun {
     active.not_before = active.start + active.flows.longest_wait + active.flows.least;
     const std::vector<OpFlow>& flows = active.flows.flows;
     active.left = flows.size();
+    active.ends.assign(active.flows.together.empty() ? 0 : flows.size(), Seconds{0});
     if (contention_) begin_message(active.op, time_alone(active.flows, prepared_, cluster_));
     if (flows.empty()) {  // an all-to-all in which no member needs anything
       free_.push_back(index);
@@ -294,7 +297,7 @@ class DagRun {
     }
     const std::vector<OpFlow>& flows = active.flows.flows;
     for (std::size_t i = part; i < flows.size() && flows[i].wait == flows[part].wait; ++i) {
-      engine_.start(flows[i].route, flows[i].payload, t);
+      engine_.start(flows[i].route, flows[i].payload, token(index, i));
     }
   }
 
@@ -309,10 +312,24 @@ class DagRun {
       try_message(index, part, now);
       try_message(index, part / n * n + (part % n + 1) % n, now);
     }
+    if (!active.ends.empty()) active.ends[part] = now;
     if (--active.left > 0) return;
     const OpId op = active.op;
+    if (!active.ends.empty() && !ends_together(active)) *output_.apart += 1;
     free_.push_back(index);
     end_flows(op, std::max(now, active.not_before));
+  }
+
+  [[nodiscard]] bool ends_together(const Active& active) const {
+    const Seconds now = engine_.now();
+    constexpr Engine engine = std::is_same_v<Flows, FairFlows> ? Engine::fast : Engine::simgrid;
+    return std::all_of(active.flows.together.begin(), active.flows.together.end(),
+                       [&](const std::vector<std::uint32_t>& flows) {
+                         Seconds end = active.not_before;
+                         for (const std::uint32_t flow : flows)
+                           end = std::max(end, active.ends[flow]);
+                         return one_date(std::max(now, active.not_before), end, engine);
+                       });
   }
 
   const ExecDag& dag_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "sim/color.hpp"
 #include "sim/op_flows.hpp"
 #include "sim/open_hops.hpp"
+#include "sim/unit_flows.hpp"
 
 namespace parsim::sim {
 
@@ -25,9 +27,10 @@ constexpr std::size_t most_different_flows = 1 << 24, most_flows = 1 << 28;
 class Classes {
  public:
   Classes(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
-          PreparedDag& prepared)
+          PreparedDag& prepared, FoldedFlows folded)
       : dag_(dag),
         units_(dag.fold.units.get()),
+        every_unit_(folded == FoldedFlows::of_all),
         alone_(options.fidelity == Fidelity::analytic),
         prepared_(prepared),
         hop_bytes_(2 * cluster.links.size()) {
@@ -40,6 +43,10 @@ class Classes {
     if (units_alike() && devices_alike()) collect(options.fidelity);
     if (communications_.empty()) return;
     plain_links_ = links_;
+    for (std::size_t i = 0; every_unit_ && units_ != nullptr && i < links_.size(); ++i) {
+      // They differ, and how would travel from one to the next.
+      links_[i] = mix(links_[i], static_cast<Color>(units_->hop_unit[i]));
+    }
     if (alone_) {
       color_lists_alone(cluster);
     } else {
@@ -57,14 +64,20 @@ class Classes {
       color_operations();
       return true;
     }
-    if (find_classes(true)) return units_alike() && ranks_alike();
+    if (every_unit_) {
+      if (find_classes(false)) return true;
+    } else if (find_classes(true)) {
+      return units_alike() && ranks_alike();
+    }
     if (units_ == nullptr) return false;
     // Little is equal within a unit, but units may be: one class for each position in them.
     links_ = plain_links_;
     for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (units_->hop_unit[i] >= 0) links_[i] = mix(links_[i], units_->hop_origin[i] + Color{1});
+      if (units_->hop_unit[i] < 0) continue;
+      links_[i] = mix(links_[i], units_->hop_origin[i] + Color{1});
+      if (every_unit_) links_[i] = mix(links_[i], static_cast<Color>(units_->hop_unit[i]));
     }
-    return find_classes(false) && units_alike() && ranks_alike();
+    return find_classes(false) && (every_unit_ || (units_alike() && ranks_alike()));
   }
 
   void merge(const SimulationOutput& output) {
@@ -138,6 +151,8 @@ class Classes {
 
   void collect(Fidelity fidelity) {
     OpFlows flows;
+    std::optional<UnitFlows> others;
+    if (every_unit_ && units_ != nullptr) others.emplace(*units_, prepared_.table);
     std::size_t count = 0;
     if (units_ != nullptr) {
       bytes_within_.resize(hop_bytes_.size());
@@ -145,7 +160,8 @@ class Classes {
     }
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
-      const std::size_t of_this = flow_count(dag_, prepared_, OpId{i});
+      const std::size_t of_this = flow_count(dag_, prepared_, OpId{i}) *
+                                  (others ? static_cast<std::size_t>(dag_.units(OpId{i})) : 1);
       count += of_this;
       if (lists_.flow_count() + of_this > most_different_flows || count > most_flows) {
         communications_.clear();
@@ -157,8 +173,9 @@ class Classes {
       flows_of(dag_, prepared_, OpId{i}, fidelity,
                {{}, within ? bytes_within_ : hop_bytes_, reduced}, flows);
       bytes_reduced_in_network_ += static_cast<double>(dag_.units(OpId{i})) * reduced;
-      communications_.push_back(
-          {OpId{i}, lists_.add(flows.flows), flows.longest_wait, flows.least, within});
+      if (others && within) others->add_others(dag_, OpId{i}, flows);
+      communications_.push_back({OpId{i}, lists_.add(flows.flows), flows.longest_wait, flows.least,
+                                 within && !every_unit_});
     }
     std::vector<bool> used(links_.size(), false);
     for (const Route* route : prepared_.table.routes) {
@@ -296,7 +313,7 @@ class Classes {
     std::vector<bool> stands(links_.size(), false);
     for (const std::size_t link : used_links_) {
       // What units do by themselves is known of the kept ones' links.
-      if (units_ != nullptr && !units_->keeps_hop(link)) continue;
+      if (units_ != nullptr && !every_unit_ && !units_->keeps_hop(link)) continue;
       stands[link] = standing.try_emplace(links_[link], link).second;
     }
     std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
@@ -322,19 +339,31 @@ class Classes {
       }
       return entry->second;
     };
-    std::unordered_map<Color, std::size_t> numbers;  // of ways
+    const std::vector<const Route*> ways = prepared_.table.routes;
+    std::unordered_map<Color, std::uint32_t> numbers;  // of an operation's flows
+    std::vector<std::int32_t> kinds;
+    std::vector<std::uint32_t> runs_as;
     for (const Communication& communication : communications_) {
       if (!prepared_.runs(communication.op.index())) continue;
       OpFlows& flows = prepared_.flows[communication.op.value];
       flows.longest_wait = communication.longest_wait;
       flows.least = communication.least;
+      const bool transfer = dag_.kind(communication.op) == OpKind::transfer;
+      const bool together = every_unit_ && (transfer || dag_.in_each_unit(communication.op));
+      numbers.clear();
+      kinds.clear();
+      runs_as.clear();
       for (const OpFlow& flow : lists_.of(communication.list)) {
         const Color color = color_of_flow(operations_[communication.op.index()], flow);
-        const auto [entry, fresh] = numbers.try_emplace(color, 0);
-        if (!fresh) continue;
-        entry->second = number(paths.at(color));
-        flows.flows.push_back({entry->second, flow.payload, flow.wait});
+        const auto at = static_cast<std::uint32_t>(flows.flows.size());
+        const auto [entry, fresh] = numbers.try_emplace(color, at);
+        if (fresh) flows.flows.push_back({number(paths.at(color)), flow.payload, flow.wait});
+        runs_as.push_back(entry->second);
+        if (!together) continue;
+        kinds.push_back(transfer ? static_cast<std::int32_t>(kinds.size())
+                                 : units_->hop_unit[ways[flow.route]->hops[0].index()]);
       }
+      if (together) flows.together = flows_that_end_together(kinds, runs_as);
     }
     prepared_.table = std::move(table);
   }
@@ -368,6 +397,7 @@ class Classes {
 
   const ExecDag& dag_;
   const AlikeUnits* units_;  ///< null: the DAG is whole
+  bool every_unit_;          ///< the flows of communication within units are those of all
   bool alone_;
   PreparedDag& prepared_;
   std::vector<Communication> communications_;
@@ -384,12 +414,12 @@ class Classes {
 }  // namespace
 
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
-                  const SimulationOutput& output, PreparedDag& prepared) {
+                  const SimulationOutput& output, PreparedDag& prepared, FoldedFlows folded) {
   if (!options.merge || options.slowdowns.has_contention() ||
       options.slowdowns.jitter.relative > 0 || options.fidelity == Fidelity::p2p) {
     return false;
   }
-  Classes classes(dag, cluster, options, prepared);
+  Classes classes(dag, cluster, options, prepared, folded);
   if (!classes.refine()) return false;
   classes.merge(output);
   return true;

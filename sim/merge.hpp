@@ -8,6 +8,9 @@
 
 namespace parsim::sim {
 
+/// Which flows the communications within kept units of a folded DAG get.
+enum class FoldedFlows : std::uint8_t { of_kept, of_all };
+
 /// Merges equal operations and flows in `prepared`, or returns false and leaves it unchanged where
 /// merging is not exact or few are equal. Adds the bytes of all flows to `output` if it merges.
 ///
@@ -41,6 +44,13 @@ namespace parsim::sim {
 /// leads to too many classes, each position in a unit starts as a class of its own. Of folded ranks
 /// a transfer has the flows of all, which must become one class.
 ///
+/// That is more than is needed: next to a unit of a slow device, whose messages come later, a link
+/// carries other flows than the same link of other units, and so does the one next to that. If
+/// communications get the flows of all units (FoldedFlows::of_all), nothing is asked of links. Each
+/// operation then has the flows of those that it stands for, each over links of its own, and the
+/// simulation sees whether they end together (OpFlows::together): by induction over dates the
+/// operations of all units then start and end together.
+///
 /// At fidelity analytic links do not matter: communications are alike that take as long alone.
 ///
 /// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
@@ -48,7 +58,8 @@ namespace parsim::sim {
 /// Checked: tests/sim/merge_test.cpp, against the same DAGs with every operation simulated, and
 /// tests/lowering/folded_test.cpp, against whole DAGs.
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
-                  const SimulationOutput& output, PreparedDag& prepared);
+                  const SimulationOutput& output, PreparedDag& prepared,
+                  FoldedFlows folded = FoldedFlows::of_kept);
 
 /// Copies the times of simulated operations to those merged with them, and returns their number.
 std::int64_t unmerge(const PreparedDag& prepared, std::span<Span> spans);

@@ -88,6 +88,9 @@ struct OpFlows {
   std::vector<OpFlow> flows;  ///< by wait
   Seconds longest_wait{};     ///< after the operation's start
   Seconds least{};            ///< and the least time that it then takes on any links
+  /// Flows of the operation in each unit and rank of a folded DAG, which must all end at one time;
+  /// none if they do for sure.
+  std::vector<std::vector<std::uint32_t>> together{};
 };
 
 struct PreparedDag {

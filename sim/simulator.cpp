@@ -24,6 +24,14 @@ Seconds time_of_simgrid(const FlowWork& work) {
 }
 constexpr Seconds most_simgrid_time{2};
 
+/// Whether collectives of other ranks alone ended when the kept one's did.
+bool images_alike(const ExecDag& dag, const Timeline& timeline, Engine engine) {
+  return std::all_of(dag.fold.images.begin(), dag.fold.images.end(), [&](const auto& image) {
+    return one_date(timeline.spans[image.first.index()].end,
+                    timeline.spans[image.second.index()].end, engine);
+  });
+}
+
 class Simulator final : public Executor {
  public:
   Simulator(const Cluster& cluster, const CostModel& cost, const SimOptions& options)
@@ -31,24 +39,31 @@ class Simulator final : public Executor {
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
     ensure(!dag.fold, "a folded DAG runs as such");
-    return *run(dag, false);
+    return *run(dag, Folded::no);
   }
-  [[nodiscard]] std::optional<Timeline> run_folded(const ExecDag& dag) override {
-    return run(dag, true);
+  [[nodiscard]] std::optional<Timeline> run_folded(const ExecDag& dag, FoldedLinks links) override {
+    return run(dag, links == FoldedLinks::any ? Folded::any : Folded::alike);
   }
 
  private:
+  enum class Folded : std::uint8_t { no, alike, any };
   /// Nothing if equal operations must be merged and cannot be.
-  [[nodiscard]] std::optional<Timeline> run(const ExecDag& dag, bool must_merge) {
+  [[nodiscard]] std::optional<Timeline> run(const ExecDag& dag, Folded folded) {
+    const bool must_merge = folded != Folded::no;
     PreparedDag prepared = prepare(dag, cost_, paths_, options_);
     // What was measured of the first unit's messages is not known of the others'.
     if (must_merge && (prepared.measured_messages || !ways_alike(dag, paths_))) return std::nullopt;
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
-    std::vector<double> reduced_in_network(1);
-    const SimulationOutput output{timeline.spans, timeline.hop_bytes, reduced_in_network.front()};
-    if (!merge_equals(dag, cluster_, options_, output, prepared) && must_merge) return std::nullopt;
+    std::vector<double> reduced_in_network(1), apart(1);
+    const SimulationOutput output{timeline.spans, timeline.hop_bytes, reduced_in_network.front(),
+                                  &apart.front()};
+    const bool merged = merge_equals(dag, cluster_, options_, output, prepared);
+    const bool trusting =
+        !merged && folded == Folded::any &&
+        merge_equals(dag, cluster_, options_, output, prepared, FoldedFlows::of_all);
+    if (!merged && must_merge && !trusting) return std::nullopt;
     SimOptions options = options_;
     const auto work = [&] { return simulate(dag, prepared, cluster_, options, output); };
     const bool flows = options.fidelity != Fidelity::analytic;
@@ -65,17 +80,20 @@ class Simulator final : public Executor {
     } else if (!flows || options.engine == Engine::fast) {
       work();
     }
+    if (apart.front() > 0) return std::nullopt;
     if (flows && options.engine == Engine::simgrid) {
       static_cast<void>(simgrid_library());  // loaded once here, not in every child
       if (has_one_thread()) {
         run_in_child([&] { work(); },
                      std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
-                                bytes_of(reduced_in_network)});
+                                bytes_of(reduced_in_network), bytes_of(apart)});
       } else {
         simulate(dag, prepared, cluster_, options, output, SimgridIn::own_process);
       }
     }
     timeline.merged_operations = unmerge(prepared, timeline.spans);
+    if (apart.front() > 0 || (trusting && !images_alike(dag, timeline, options.engine)))
+      return std::nullopt;
     timeline.bytes_reduced_in_network = reduced_in_network.front();
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
