@@ -295,11 +295,15 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   }
   file.zero_stage = zero_of(words);
   if (const auto number = words.integer("num-distributed-optimizer-instances"); number > 1) {
-    if (groups.data % *number != 0) {
+    const std::int64_t sharding = groups.data * context;  // parallel_state.py
+    if (sharding % *number != 0) {
       words.refuse("num-distributed-optimizer-instances",
-                   fmt::format("a divisor of {} replicas", groups.data));
+                   context > 1
+                       ? fmt::format("a divisor of {} replicas times {} parts of the tokens",
+                                     groups.data, context)
+                       : fmt::format("a divisor of {} replicas", groups.data));
     }
-    file.zero_group = ZeroGroup{static_cast<std::int32_t>(groups.data / *number), false};
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(sharding / *number), false};
   }
   file.recompute = recompute_of(words, network);
   read_precision(words, file);

@@ -349,8 +349,8 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   }
   const bool drops = reshard == "always" || (reshard == "default" && groups.pipeline == 1);
   file.zero_stage = shards == 1 ? 0 : drops ? 3 : 2;
-  if (shards > 1 && copies > 1) {
-    file.zero_group = ZeroGroup{static_cast<std::int32_t>(shards), false};
+  if (shards > 1 && copies > 1) {  // and parts of the tokens: distributed/parallel_dims.py
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(shards * groups.context), false};
   }
   read_recompute(words, file);
   file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");

@@ -218,21 +218,22 @@ std::int64_t CarriedPlan::zero_groups() const {
   if (kinds.size() > 1) refuse("layers have ZeRO groups of their own", "one of --zero-group");
   const auto [by_node, group] = *kinds.begin();
   if (*degrees_.zero == 0 || (!by_node && group == 0)) return 1;
-  if (degrees_.cp.value_or(1) > 1) refuse("ZeRO groups of parts of the tokens", "no --zero-group");
   if (!degrees_.dp) refuse("ZeRO groups of stages of different degrees", "no --zero-group");
   std::int64_t size = group;
-  if (by_node) {  // replicas of the first stage on the first machine
+  if (by_node) {  // of the first stage on the first machine
     const std::vector<DeviceId> own = ranks_of(stages_.front());
     size = 0;
     for (std::size_t at = 0; at < own.size(); at += static_cast<std::size_t>(*degrees_.tp)) {
       size += cluster[own[at]].node == cluster[own.front()].node ? 1 : 0;
     }
   }
-  if (*degrees_.dp % size != 0) {
-    refuse(fmt::format("ZeRO groups of {} do not divide {} replicas", size, *degrees_.dp),
+  const std::int64_t context = degrees_.cp.value_or(1), sharding = *degrees_.dp * context;
+  if (sharding % size != 0) {
+    refuse(fmt::format("ZeRO groups of {} do not divide {} replicas{}", size, *degrees_.dp,
+                       context > 1 ? fmt::format(" times {} parts of the tokens", context) : ""),
            "--zero-group with a divisor");
   }
-  return *degrees_.dp / size;
+  return sharding / size;
 }
 
 std::string slots_of(const LaunchMachine& machine, const std::string& type) {

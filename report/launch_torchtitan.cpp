@@ -66,6 +66,8 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
   const strategies::Degrees& degrees = carried.degrees();
   const bool shards = *degrees.zero > 0 && *degrees.dp > 1;
   const std::int64_t replicated = shards ? carried.zero_groups() : *degrees.dp;
+  if (*degrees.dp % replicated != 0)
+    carried.refuse("ZeRO groups of parts of the tokens", "--zero-group with a multiple of --cp");
   const bool pipeline = *degrees.pp > 1;
   std::string text = fmt::format(
       "# For torchtitan 0.2. Add the tables of the model and its data, or copy these to yours.\n"

@@ -48,7 +48,8 @@ experiment::Request drawn(std::mt19937_64& random) {
   if (routed && random() % 2 == 0) {
     request.network += ",experts=4";
     request.expert_parallel = one_of(1, 2, 4);
-    request.expert_tensor_parallel = one_of(1, *request.tensor_parallel);
+    request.expert_tensor_parallel =
+        request.sequence_parallel ? one_of(1, *request.tensor_parallel) : *request.tensor_parallel;
   }
   request.zero_stage = one_of(0, 1, 2, 3);
   if (*request.pipeline_parallel > 1 && random() % 3 == 0) {
@@ -128,6 +129,48 @@ TEST_CASE("launch: what was written is read back as the same step") {
   }
   for (const int number : carried) CHECK(number >= count / 20);
   CHECK(experts_of_parts > 0);
+}
+
+TEST_CASE("launch: parts of the tokens shard with replicas, and read back they do") {
+  experiment::Request request;
+  request.network = eight_blocks;
+  request.cluster = two_machines;
+  request.batch = 16;
+  request.tensor_parallel = request.pipeline_parallel = request.micro_batches = 1;
+  request.context_parallel = 2;
+  request.zero_stage = 1;
+  request.optimizer = Optimizer::adam;
+  request.precision = Precision::bf16;
+  request.zero_group = {4, false};  // of 8 devices
+  const experiment::Experiment experiment(request);
+  const Plan plan = make_plan(experiment, strategies::strategy("tensor", "test")).plan;
+  for (const Trainer trainer : {Trainer::megatron, Trainer::torchtitan}) {
+    CAPTURE(to_text(trainer));
+    const bool megatron = trainer == Trainer::megatron;
+    Plan own = plan;
+    if (!megatron) {  // its FSDP shards gradients and weights, too
+      request.zero_stage = 3;
+      own = make_plan(experiment::Experiment(request), strategies::strategy("tensor", "test")).plan;
+    }
+    const testing::TemporaryFolder folder;
+    for (const LaunchFile& file :
+         launch_files(trainer, experiment.network, experiment.cluster, own).files) {
+      folder.write(file.name, file.text);
+    }
+    const std::string text =
+        testing::read_text(folder.path(megatron ? "run.sh" : "parallelism.toml"));
+    CAPTURE(text);
+    CHECK(text.find(megatron ? "--num-distributed-optimizer-instances '2'"
+                             : "data_parallel_replicate_degree = 2\n"
+                               "data_parallel_shard_degree = 2\n") != std::string::npos);
+    experiment::Request again;
+    again.network = request.network;
+    again.cluster = request.cluster;
+    again.layout_file = experiment::trainer_file_in(folder.folder());
+    const experiment::Experiment read_back(again);
+    CHECK(read_back.layout->zero_group == ZeroGroup{4, false});
+    CHECK(read_back.layout->context == 2);
+  }
 }
 
 TEST_CASE("launch: a convolutional network's file of DeepSpeed is read back as the same step") {
