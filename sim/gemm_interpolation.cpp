@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
@@ -17,6 +18,7 @@ namespace {
 constexpr double cells_an_octave = 2, reach = 0.5, trust = 1, largest = 0.3;
 /// Half of a correction is what measurements say, where their weights sum up to this.
 constexpr double near_weight = 1;
+constexpr double farthest = 40;  // of d squared: e^-20 of a row's weight
 constexpr double rounding = 1e-9;
 
 const CsvTable& measured_rows(bool fp8) {
@@ -70,7 +72,6 @@ GemmInterpolation::Correction GemmInterpolation::correction(int rows, int column
                                                             std::int64_t k) const {
   const double at_m = (rows + 0.5) / cells_an_octave, at_n = (columns + 0.5) / cells_an_octave;
   const double at_k = logarithm(k);
-  constexpr double farthest = 40;  // of d squared: e^-20 of a row's weight
   double sum = 0, weights = 0;
   for (const Row& row : rows_) {
     const double a = at_m - row.m, b = at_n - row.n, c = at_k - row.k;
@@ -83,15 +84,29 @@ GemmInterpolation::Correction GemmInterpolation::correction(int rows, int column
   return {sum / (weights + trust), weights};
 }
 
-double GemmInterpolation::least_correction(int rows, int columns, std::int64_t least_k,
-                                           std::int64_t most_k) const {
+void GemmInterpolation::find_near(int rows, int columns, std::vector<NearRow>& near) const {
   const double at_m = (rows + 0.5) / cells_an_octave, at_n = (columns + 0.5) / cells_an_octave;
-  const double from = logarithm(least_k), to = logarithm(most_k);
-  constexpr double farthest = 40;
-  double sum = 0, least_weights = 0, most_weights = 0;
+  near.clear();
   for (const Row& row : rows_) {
     const double a = at_m - row.m, b = at_n - row.n;
     const double aside = (a * a + b * b) / (reach * reach);
+    if (aside <= farthest) near.push_back({aside, row.k, row.rest});
+  }
+}
+
+double GemmInterpolation::least_correction(int rows, int columns, std::int64_t least_k,
+                                           std::int64_t most_k) const {
+  std::vector<NearRow> near;
+  find_near(rows, columns, near);
+  return least_correction(near, least_k, most_k);
+}
+
+double GemmInterpolation::least_correction(const std::vector<NearRow>& near_rows,
+                                           std::int64_t least_k, std::int64_t most_k) {
+  const double from = logarithm(least_k), to = logarithm(most_k);
+  double sum = 0, least_weights = 0, most_weights = 0;
+  for (const NearRow& row : near_rows) {
+    const double aside = row.aside;
     const double near = std::clamp(row.k, from, to) - row.k;
     const double far = std::max(std::abs(from - row.k), std::abs(to - row.k));
     const double nearest = aside + near * near / (reach * reach);
@@ -115,6 +130,7 @@ Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::
   const auto known = known_least_.find(key);
   if (known != known_least_.end()) return known->second;
   constexpr double intervals_an_octave = 8;
+  std::vector<NearRow> near;
   double best = std::numeric_limits<double>::infinity();
   for (int i = cell_of(m); i >= 0; --i) {
     const std::int64_t upper_m = std::min(m, last_of(i)), lower_m = i == 0 ? 1 : last_of(i - 1) + 1;
@@ -125,19 +141,20 @@ Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::
                          lower_n = j == 0 ? 1 : last_of(j - 1) + 1;
       if (upper_n < lower_n) continue;
       bool some = false;
+      near.clear();  // found for the first that is looked at
       for (std::int64_t upper = k, lower = 0; upper >= 1; upper = lower - 1) {
         lower = std::max<std::int64_t>(
             1, static_cast<std::int64_t>(static_cast<double>(upper) *
                                          std::exp2(-1 / intervals_an_octave)));
         const double flop = sim::least_flop_time(model_, upper_m, upper_n, upper, 1, 1).count();
         if (flop * std::exp(-largest) >= best) break;  // and so are all smaller ones
-        some = true;
+        if (!std::exchange(some, true)) find_near(i, j, near);
         const double flops = 2 * static_cast<double>(lower_m) * static_cast<double>(lower_n) *
                              static_cast<double>(lower);
         const double corrected =
             sim::least_flop_time(model_, upper_m, upper_n, upper, 1, throttling(power, flops))
                 .count() *
-            std::exp(least_correction(i, j, lower, upper));
+            std::exp(least_correction(near, lower, upper));
         best = std::min(best, corrected);
       }
       if (!some) break;

@@ -58,6 +58,13 @@ class GemmInterpolation {
   struct Row {
     double m = 0, n = 0, k = 0, rest = 0;
   };
+  /// A row that may count for products in a cell: its distance along m and n.
+  struct NearRow {
+    double aside = 0, k = 0, rest = 0;
+  };
+  void find_near(int rows, int columns, std::vector<NearRow>& near) const;
+  [[nodiscard]] static double least_correction(const std::vector<NearRow>& near,
+                                               std::int64_t least_k, std::int64_t most_k);
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double>;
   GemmModel model_;
   std::vector<Row> rows_;

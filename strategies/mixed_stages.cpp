@@ -303,6 +303,8 @@ bool has_mixed_stages(const StrategyInput& input) {
   const bool others_given = input.expert_parallel || input.expert_tensor_parallel ||
                             input.context_parallel || input.virtual_pipeline > 1;
   if (others_given || first_layers_of_blocks(input.network).size() < 2) return false;
+  // Of each pair of machines it is asked how long a message takes.
+  if (workers(input).size() > most_kinds * most_devices_of_kind) return false;
   const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
   return classes.size() > 1 && classes.size() <= most_kinds &&
          std::all_of(classes.begin(), classes.end(),
