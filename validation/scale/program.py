@@ -2,6 +2,7 @@
 """Measures what whole runs of parsim cost, and writes the tables of docs/scale.md.
 
     validation/scale/program.py build/release/parsim   # measures again, then writes the tables
+    validation/scale/program.py build/release/parsim jobs classes  # measures these series again
     validation/scale/program.py                        # writes the tables of what was measured last
 
 Writes program.csv to the folder of this file: processor time and peak memory of one process each,
@@ -36,6 +37,9 @@ def cases():
     for data in (8, 128):
         strategy = f"tensor --tp 8 --pp 8 --dp {data} --micro-batches 64"
         yield "jobs", "llama-3-70b", nodes(64 * data), strategy, 64 * data, 0
+    strategy = "tensor --tp 8 --pp 8 --dp 8 --micro-batches 64"
+    yield "slow-jobs", "llama-3-70b", nodes(512), strategy, 512, 0
+    yield "slow-jobs", "llama-3-70b", nodes(512), strategy, 512, 1
     strategy = "tensor --tp 8 --pp 16 --dp 128 --micro-batches 128"
     yield "jobs", "llama-3-405b", nodes(16384), strategy, 16384, 0
     for layers in (12, 24, 48, 96):
@@ -92,9 +96,23 @@ def processor():
     return "unknown processor"
 
 
-def measure(program):
-    rows = []
+def measured():
+    """The first line of program.csv, and its rows."""
+    with open(HERE / "program.csv", encoding="utf-8") as file:
+        return next(file).lstrip("# ").strip(), list(csv.DictReader(file))
+
+
+def measure(program, wanted):
+    """wanted: series; none: all"""
+    conditions = (f"measured {datetime.date.today()} on {processor()}, "
+                  f"load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores")
+    head, known = measured() if wanted else (conditions, [])
+    if wanted:
+        head += f"; {', '.join(wanted)}: {conditions}"
+    rows = [[row[column] for column in COLUMNS] for row in known if row["series"] not in wanted]
     for series, network, cluster, strategy, devices, slow in cases():
+        if wanted and series not in wanted:
+            continue
         result, cpu, wall, peak = run(program, network, cluster, strategy, slow)
         layers = int(found.group(1)) if (found := re.search("layers=([0-9]+)", network)) else ""
         rows.append([series, network.split(":")[0], cluster, strategy, devices, layers, slow,
@@ -102,8 +120,7 @@ def measure(program):
                      f"{wall:.3g}", f"{peak:.0f}"])
         print(*rows[-1], flush=True)
     with open(HERE / "program.csv", "w", newline="", encoding="utf-8") as file:
-        file.write(f"# measured {datetime.date.today()} on {processor()}, "
-                   f"load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores\n")
+        file.write(f"# {head}\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(rows)
@@ -111,12 +128,10 @@ def measure(program):
 
 def tables():
     """The Markdown table of each series."""
-    with open(HERE / "program.csv", encoding="utf-8") as file:
-        head = next(file)
-        rows = list(csv.DictReader(file))
+    head, rows = measured()
     keys = {"devices": ["network", "devices"], "jobs": ["network", "strategy", "devices"], "layers": ["layers"], "classes": ["slow_devices"],
-            "rails": ["devices"], "all-to-all": ["network", "strategy", "devices"]}
-    text = {"measured": head.lstrip("# ").strip() + ".\n"}
+            "slow-jobs": ["network", "strategy", "slow_devices"], "rails": ["devices"], "all-to-all": ["network", "strategy", "devices"]}
+    text = {"measured": head + ".\n"}
     for series, first in keys.items():
         columns = [*first, "operations", "simulated_operations", "cpu_s", "wall_s", "peak_mb"]
         titles = {"slow_devices": "slow devices", "simulated_operations": "of them simulated",
@@ -142,5 +157,5 @@ def write_page():
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        measure(sys.argv[1])
+        measure(sys.argv[1], sys.argv[2:])
     write_page()
