@@ -37,7 +37,7 @@ class DagSink {
   /// Ranks that were to be folded are not equal.
   [[nodiscard]] bool gives_up() const { return operations_.failed(); }
   /// How many these are.
-  [[nodiscard]] std::size_t ranks() const { return operations_.count(); }
+  [[nodiscard]] const RankFold& folding() const { return operations_; }
   /// Interns what the operations refer to. Throws InputError for a layer with more resharded
   /// operands than an operation can name.
   void begin(const PlanFragments& parts);

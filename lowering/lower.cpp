@@ -25,7 +25,7 @@ std::optional<ExecDag> lower(const Network& network, const Cluster& cluster, con
   walk.parts().find_layers(plan);
   walk.run();
   if (sink.gives_up()) {
-    ranks->most = sink.ranks() - 1;
+    ranks->learn(sink.folding().ranks(), sink.folding().differs());
     return std::nullopt;
   }
   if (memory != nullptr) *memory = memory_use(walk.parts());
@@ -71,6 +71,7 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
                    const Plan& plan, Executor& engine) {
   // Ranks first; then the most units: machines, say. If their links are not alike, those of a leaf
   // switch may be. Of several classes one has a slow device, and links next to it differ, too.
+  // Ranks may be alike where no units are.
   Folding folding;
   bool again = false;  // as many as possible, of any links
   UnitFinder::Folded coarser;
@@ -87,8 +88,14 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       run.timeline = *std::move(timeline);
       return run;
     }
-    if (fold.ranks == nullptr) folding.most_units = again ? 1 : fold.units->count() - 1;
-    folding.ranks = false;
+    if (fold.units == nullptr) {
+      folding.ranks = false;  // nor these
+    } else if (fold.ranks != nullptr) {
+      folding.ranks = false;
+    } else {
+      folding.most_units = again ? 1 : fold.units->count() - 1;
+      folding.ranks = again;
+    }
     if (!any && !UnitFinder(cluster, &cost, folding.most_units).fold(plan, coarser)) {
       folding = {};
       again = true;

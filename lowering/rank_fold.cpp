@@ -12,7 +12,7 @@ namespace {
 
 /// Ranks of groups of that many devices; null if they are not next to each other in every layer.
 std::shared_ptr<const AlikeDevices> in_groups_of(std::size_t count, const Plan& plan,
-                                                 const Cluster& cluster, const CostModel& cost) {
+                                                 const Cluster& cluster, const RankSearch& search) {
   std::map<DeviceId, std::vector<DeviceId>> groups;  // by the first rank's device
   std::vector<DeviceId> first_of(cluster.devices.size());
   for (const LayerPlan& layer : plan.layers) {
@@ -40,11 +40,14 @@ std::shared_ptr<const AlikeDevices> in_groups_of(std::size_t count, const Plan& 
   // gradients wait for it.
   std::map<std::vector<std::int32_t>, std::size_t> known;
   std::vector<std::size_t> classes;
-  for (const std::vector<DeviceId>& rank : ranks) {
-    std::vector<std::int32_t> key;
-    for (const DeviceId device : rank) {
+  for (std::size_t r = 0; r < count; ++r) {
+    const auto number = static_cast<std::int32_t>(r);
+    std::vector<std::int32_t> key{static_cast<std::int32_t>(
+        std::count_if(search.apart.begin(), search.apart.end(),
+                      [&](std::int32_t begin) { return begin <= number; }))};
+    for (const DeviceId device : ranks[r]) {
       key.push_back(cluster[device].model);
-      key.push_back(cost.alike(device));
+      key.push_back(search.cost->alike(device));
     }
     classes.push_back(known.try_emplace(std::move(key), known.size()).first->second);
   }
@@ -73,9 +76,19 @@ std::shared_ptr<const AlikeDevices> ranks_of(const Plan& plan, const Cluster& cl
   for (const std::size_t count : counts) {
     if (count < 2) break;
     if (count > search.most) continue;
-    if (auto ranks = in_groups_of(count, plan, cluster, *search.cost)) return ranks;
+    if (auto ranks = in_groups_of(count, plan, cluster, search)) return ranks;
   }
   return nullptr;
+}
+
+void RankSearch::learn(const AlikeDevices& ranks, std::int32_t differs) {
+  constexpr std::size_t most_apart = 3;
+  if (differs > 0 && apart.size() < most_apart && ranks.count() > 2) {
+    apart.push_back(differs);
+  } else {
+    most = ranks.count() - 1;
+    apart.clear();
+  }
 }
 
 void RankFold::fold(std::shared_ptr<const AlikeDevices> ranks, const CostModel& cost) {
@@ -116,10 +129,11 @@ OpId RankFold::next(std::vector<std::vector<OpId>>& done, std::vector<std::size_
                     DeviceId device, const std::vector<OpId>& after) {
   const std::vector<OpId>& all = done[first(device).index()];
   std::size_t& at = number[device.index()];
-  if (at == all.size()) return fail();
+  if (at == all.size()) return fail(device);
   const OpId same = all[at++];
   const std::span<const OpId> awaited = dag_.predecessors(same);
-  return std::equal(awaited.begin(), awaited.end(), after.begin(), after.end()) ? same : fail();
+  return std::equal(awaited.begin(), awaited.end(), after.begin(), after.end()) ? same
+                                                                                : fail(device);
 }
 
 template <class Kind, class Equal>
@@ -128,7 +142,7 @@ OpId RankFold::same(const Kind& op, DeviceId device, const std::vector<OpId>& af
   if (failed_) return of_first;
   const Op one = dag_.op(of_first);
   const Kind* const like = std::get_if<Kind>(&one);
-  return like != nullptr && equal(*like, op) ? of_first : fail();
+  return like != nullptr && equal(*like, op) ? of_first : fail(device);
 }
 
 template <class Kind, class Equal>
@@ -165,7 +179,7 @@ OpId RankFold::add(const Transfer& op, Stream stream, const std::vector<OpId>& a
     return a.to == first(b.to) && a.add == b.add && alike(a.slice, b.slice) &&
            alike(a.target, b.target);
   });
-  return failed_ || dag_.stream(of_first) == stream ? of_first : fail();
+  return failed_ || dag_.stream(of_first) == stream ? of_first : fail(op.from);
 }
 
 RankFold::Members RankFold::members_of(GroupId group) {
@@ -219,7 +233,7 @@ OpId RankFold::add(const Collective& op, const Shares& shares, Stream stream,
                      dag_.record(like).sub == dag_.record(own).sub && dag_.stream(like) == stream &&
                      dag_.payload(like) == dag_.payload(own);
   dag_.fold.images.emplace_back(own, like);
-  return equal ? like : fail();
+  return equal ? like : fail(leader);
 }
 
 }  // namespace parsim::lowering

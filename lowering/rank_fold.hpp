@@ -17,6 +17,11 @@ namespace parsim::lowering {
 struct RankSearch {
   const CostModel* cost = nullptr;  ///< devices of one model that it cannot tell apart are alike
   std::size_t most = std::numeric_limits<std::size_t>::max();  ///< more turned out to differ
+  /// Ranks that turned out to differ from the ones before: each begins classes of its own.
+  std::vector<std::int32_t> apart{};
+
+  /// Not again as `ranks` were, of which one did something else; 0: it is not known which.
+  void learn(const AlikeDevices& ranks, std::int32_t differs);
 };
 
 /// What may be the ranks of the plan's tensor-parallel groups: devices next to each other in every
@@ -38,7 +43,9 @@ class RankFold {
   void fold(std::shared_ptr<const AlikeDevices> ranks, const CostModel& cost);
   /// Ranks differ: the DAG is of no use.
   [[nodiscard]] bool failed() const { return failed_; }
-  [[nodiscard]] std::size_t count() const { return ranks_->count(); }
+  [[nodiscard]] const AlikeDevices& ranks() const { return *ranks_; }
+  /// The rank that did something else than the first one of its class; 0: another reason.
+  [[nodiscard]] std::int32_t differs() const { return differs_; }
 
   // As in ExecDag; the id of the first rank's operation.
   OpId add(const Compute& op, const std::vector<OpId>& after);
@@ -70,6 +77,11 @@ class RankFold {
     failed_ = true;
     return {};
   }
+  /// Because of what a device of another rank does.
+  OpId fail(DeviceId device) {
+    if (!failed_) differs_ = rank(device);
+    return fail();
+  }
   /// Of the first rank: `own` is its new operation.
   OpId did(DeviceId device, OpId own) {
     done_[device.index()].push_back(own);
@@ -81,6 +93,7 @@ class RankFold {
   std::shared_ptr<const AlikeDevices> ranks_;
   std::unique_ptr<KernelTimes> times_;
   bool failed_ = false;
+  std::int32_t differs_ = 0;
   // By device: of the first rank what it did, of others how much of it they have done; collectives
   // of one rank by its first member.
   std::vector<std::vector<OpId>> done_, summed_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "experiment/run.hpp"
 #include "strategies/strategies.hpp"
@@ -84,6 +85,24 @@ TEST_CASE("folded runs: replicas of a transformer, with sharded states, pipeline
   request.pipeline_parallel = 2;
   request.data_parallel = 2;
   check_same(request, "tensor", true);
+}
+
+TEST_CASE("folded runs: the rank that adds the biases is a class of its own, tied weights or not") {
+  Request request = folded_question("gpt:layers=4,hidden=64,heads=8,seq_length=32,vocab_size=128");
+  request.cluster = "nodes:4x8,device=v100-sxm2,intra=50GB/s,inter=10GB/s";
+  request.tensor_parallel = 8;
+  request.data_parallel = 2;
+  request.micro_batches = 4;
+  for (const std::int32_t stages : {1, 2}) {
+    request.pipeline_parallel = stages;
+    check_same(request, "tensor", stages == 1);
+    const Experiment experiment(request);
+    const Planned planned = make_plan(experiment, strategies::strategy("tensor", "test"));
+    const Run run = run_plan(experiment, planned, Operations::folded);
+    REQUIRE(run.dag.fold.ranks != nullptr);
+    const std::vector<std::size_t> others{1, 2, 3, 4, 5, 6, 7};
+    CHECK(run.dag.fold.ranks->classes == std::vector<std::vector<std::size_t>>{{0}, others});
+  }
 }
 
 }  // namespace
