@@ -18,8 +18,8 @@ namespace parsim::sim {
 
 namespace {
 
-/// More rounds mean a difference that travels from neighbour to neighbour: little would be equal.
-constexpr int most_rounds = 12;
+/// A difference travels from neighbour to neighbour, such as from stage to stage of a pipeline.
+constexpr int most_rounds = 64;
 /// An all-to-all has a flow for each pair; those that differ are in memory at once here, and all
 /// are looked at in every round.
 constexpr std::size_t most_different_flows = 1 << 24, most_flows = 1 << 28;
