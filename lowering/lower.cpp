@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lowering/dag_sink.hpp"
 #include "lowering/walk_passes.hpp"
 #include "lowering/walk_sums.hpp"
@@ -32,9 +34,18 @@ std::optional<ExecDag> lower(const Network& network, const Cluster& cluster, con
   return dag;
 }
 
-bool several_classes(const Fold& fold) {
-  return (fold.units != nullptr && fold.units->classes.size() > 1) ||
-         (fold.ranks != nullptr && fold.ranks->classes.size() > 1);
+/// Units or ranks that differ in their devices.
+bool several_devices(const Fold& fold, const Cluster& cluster, const CostModel& cost) {
+  if (fold.units != nullptr && fold.units->classes.size() > 1) return true;
+  if (fold.ranks == nullptr) return false;
+  const std::vector<DeviceId>& first = fold.ranks->devices[0];
+  const auto alike = [&](DeviceId a, DeviceId b) {
+    return cluster[a].model == cluster[b].model && cost.alike(a) == cost.alike(b);
+  };
+  return std::any_of(
+      fold.ranks->devices.begin(), fold.ranks->devices.end(), [&](const auto& devices) {
+        return !std::equal(first.begin(), first.end(), devices.begin(), devices.end(), alike);
+      });
 }
 
 }  // namespace
@@ -70,7 +81,7 @@ std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
 PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                    const Plan& plan, Executor& engine) {
   // Ranks first; then the most units: machines, say. If their links are not alike, those of a leaf
-  // switch may be. Of several classes one has a slow device, and links next to it differ, too.
+  // switch may be. Of several kinds one has a slow device, and links next to it differ, too.
   // Ranks may be alike where no units are.
   Folding folding;
   bool again = false;  // as many as possible, of any links
@@ -82,7 +93,7 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       run.timeline = engine.run(run.lowered.dag);
       return run;
     }
-    const bool any = again || several_classes(fold);
+    const bool any = again || several_devices(fold, cluster, cost);
     const FoldedLinks links = any ? FoldedLinks::any : FoldedLinks::alike;
     if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag, links)) {
       run.timeline = *std::move(timeline);
