@@ -145,11 +145,16 @@ class Candidates {
   std::map<std::int32_t, Number> numbers_;  ///< by micro-batches
 };
 
+bool accepted(const StrategyInput& input, const Plan& plan) {
+  return !input.accepts || input.accepts(with_memory_options(input, plan));
+}
+
 /// Puts another layout in the place of `start` if its plan is better; whether it is, or nothing if
 /// there is no time to look.
 std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
                                 Priced& start) {
   other.plan = plan_on(input, other.mixed);
+  if (!accepted(input, other.plan)) return false;
   if (!pricing.has_time_for(other.plan)) return std::nullopt;
   if (overcommit(input, other.plan) > start.price.overcommit) return false;
   other.price = pricing.price(other.plan);
@@ -365,12 +370,13 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
   constexpr std::size_t fewest = 4, fewest_moved = 8;
   constexpr double for_layouts = 0.7;  // the rest of the time is for moves
   Pricing pricing(input, estimator);
-  Candidates candidates(std::move(layouts));
+  Candidates candidates(layouts);
   std::vector<Priced> priced;
   bool some_fits = false;
   while (std::optional<MixedStages> mixed = candidates.next()) {
     Priced one{std::move(*mixed), {}, {}};
     one.plan = plan_on(input, one.mixed);
+    if (!accepted(input, one.plan)) continue;
     const bool enough = priced.size() >= fewest && !pricing.has_time_for(one.plan, for_layouts);
     if (enough && some_fits) break;
     const bool fits = overcommit(input, one.plan) == 0;
@@ -379,6 +385,11 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
     candidates.learn(one.mixed, one.price.step.count());
     some_fits = some_fits || fits;
     priced.push_back(std::move(one));
+  }
+  if (priced.empty() && input.accepts) {  // none is: as if all were
+    StrategyInput all = input;
+    all.accepts = {};
+    return mixed_plans(all, estimator, count, std::move(layouts));
   }
   const auto by_price = [&] {
     std::stable_sort(priced.begin(), priced.end(),

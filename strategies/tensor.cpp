@@ -104,6 +104,7 @@ void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
   std::vector<std::pair<Price, Plan>> all;
   for (Plan& plan : mixed_plans(input, estimator, few, mixed_stages(input)))
     plans.push_back(std::move(plan));
+  keep_accepted(input, plans, [](const Plan& plan) { return plan; });
   for (Plan& plan : plans) {
     const Price price = estimated_price(input, estimator, plan);
     all.emplace_back(price, std::move(plan));
@@ -180,7 +181,6 @@ Plan plan_tensor(const StrategyInput& input) {
     if (plans.size() < finalists) plans.push_back(std::move(plan));
   }
   if (has_mixed_stages(input)) add_mixed(input, estimator, plans);
-  keep_accepted(input, plans, [](const Plan& plan) { return plan; });
   return std::move(plans[best_by_simulation(input, plans)]);
 }
 

@@ -376,6 +376,14 @@ TEST_CASE("mixed stages: tensor leaves out plans that are not accepted") {
   const std::size_t free = stages(plan());
   input.accepts = [&](const Plan& one) { return stages(one) != free; };
   CHECK(stages(plan()) != free);
+  // Of stages of one device each, all of them much slower.
+  input.accepts = [&](const Plan& one) {
+    const auto& ranks = one.schedule.rank_lists;
+    return stages(one) == 4 && std::all_of(ranks.begin(), ranks.end(), [](const RankList& list) {
+             return list.devices.size() == 1;
+           });
+  };
+  CHECK(input.accepts(plan()));
   input.accepts = [](const Plan&) { return false; };  // none is: as if all were
   CHECK(stages(plan()) == free);
 }
