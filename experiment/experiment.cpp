@@ -438,6 +438,7 @@ std::string Experiment::step_summary() const {
 
 strategies::StrategyInput Experiment::strategy_input() const {
   strategies::StrategyInput input{network, cluster, *cost, request};
+  input.searches_chunks = !request.given.contains("--vp");
   input.batch = batch;
   input.server = server;
   return input;

@@ -42,10 +42,12 @@ void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
 
 bool asks_for_degrees(const StrategyInput& input) {
   return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
-         input.context_parallel || input.expert_parallel || input.virtual_pipeline > 1;
+         input.context_parallel || input.expert_parallel || input.virtual_pipeline > 1 ||
+         input.micro_batches;
 }
 
-/// Whether the plan has the degrees that the input asks for. Most strategies look at none.
+/// Whether the plan has the degrees and micro-batches that the input asks for. Most strategies look
+/// at none.
 bool keeps_degrees(const StrategyInput& input, const Plan& plan) {
   if (!asks_for_degrees(input)) return true;
   const Degrees degrees = degrees_of(input.network, plan);
@@ -56,7 +58,8 @@ bool keeps_degrees(const StrategyInput& input, const Plan& plan) {
   return keeps(input.tensor_parallel, degrees.tp) && keeps(input.pipeline_parallel, degrees.pp) &&
          keeps(input.data_parallel, degrees.dp) && keeps(input.context_parallel, degrees.cp) &&
          keeps(input.expert_parallel, degrees.ep) &&
-         (input.virtual_pipeline == 1 || degrees.vp == std::int64_t{input.virtual_pipeline});
+         (input.virtual_pipeline == 1 || degrees.vp == std::int64_t{input.virtual_pipeline}) &&
+         plan.schedule.micro_batches == input.micro_batches.value_or(plan.schedule.micro_batches);
 }
 
 /// What further plans must beat to be of use: nothing, as long as no plan fits.

@@ -94,6 +94,7 @@ struct StrategyOptions {
   std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
   ContextExchange context_exchange = ContextExchange::p2p;
   std::int32_t virtual_pipeline = 1;         ///< model chunks of each device, see stages.hpp
+  bool searches_chunks = true;               ///< one chunk is a default that `best` may change
   bool sequence_parallel = false;            ///< of tensor-parallel groups, see tensor/split.hpp
   bool tensor_overlap = false;               ///< where these share tokens, see LayerPlan::overlap
   std::optional<std::int32_t> parts{};       ///< of `hybrid`

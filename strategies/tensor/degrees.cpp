@@ -82,7 +82,7 @@ std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages
 }
 
 /// Model chunks of a device: as many as asked for, or, where stages are of blocks and run in 1F1B,
-/// powers of two; each chunk has a unit.
+/// powers of two, if they may be chosen; each chunk has a unit.
 std::vector<std::size_t> chunk_numbers(const StrategyInput& input, std::size_t stages,
                                        std::size_t units) {
   constexpr std::size_t most_chunks = 8;
@@ -92,7 +92,7 @@ std::vector<std::size_t> chunk_numbers(const StrategyInput& input, std::size_t s
   std::vector<std::size_t> numbers{1};
   const bool blocks = units != input.network.layers.size();
   const bool ordered = input.schedule_or_default() != PipelineSchedule::one_f_one_b;
-  if (stages < 2 || !blocks || ordered) return numbers;
+  if (!input.searches_chunks || stages < 2 || !blocks || ordered) return numbers;
   for (std::size_t number = 2; number <= most_chunks && number * stages <= units; number *= 2) {
     numbers.push_back(number);
   }

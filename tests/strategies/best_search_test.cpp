@@ -263,6 +263,10 @@ TEST_CASE("best: degrees that the user gives stay fixed, however slow they are")
   };
   CHECK(planned([](StrategyInput& asked) { asked.pipeline_parallel = 3; }).pp == 3);
   CHECK(planned([](StrategyInput& asked) { asked.tensor_parallel = 2; }).tp == 2);
+  for (const std::int32_t number : {6, 12}) {
+    CHECK(planned([&](StrategyInput& asked) { asked.micro_batches = number; }).micro_batches ==
+          number);
+  }
   const Degrees both = planned([](StrategyInput& asked) {
     asked.pipeline_parallel = 2;
     asked.virtual_pipeline = 3;
@@ -283,7 +287,11 @@ TEST_CASE("best: shares and overlaps tokens of tensor-parallel groups, and inter
   const std::vector<Plan> known = data_alone(input);
   StrategyInput asked = input;
   asked.known = known;
-  const Price best = simulated_price(asked, plan_best(asked));
+  const Plan chosen = plan_best(asked);
+  CHECK(degrees_of(world.network, chosen).vp > 1);
+  const Price best = simulated_price(asked, chosen);
+  asked.searches_chunks = false;  // --vp 1
+  CHECK(degrees_of(world.network, plan_best(asked)).vp == 1);
   Price least = simulated_price(input, plan_tensor(input));
   const Price plain = least;
   input.sequence_parallel = true;
