@@ -91,16 +91,15 @@ void check_recompute(const Network& network, strategies::Recompute recompute,
   }
   constexpr strategies::Recompute of_blocks[] = {
       strategies::Recompute::pointwise, strategies::Recompute::op, strategies::Recompute::full};
+  const bool has_blocks = !strategies::first_layers_of_blocks(network).empty();
   const bool needs_blocks =
       std::find(std::begin(of_blocks), std::end(of_blocks), recompute) != std::end(of_blocks);
-  if (needs_blocks && strategies::first_layers_of_blocks(network).empty()) {
-    lacks = "transformer blocks";
-  }
+  if (needs_blocks && !has_blocks) lacks = "transformer blocks";
   if (lacks.empty()) return;
   throw InputError(
       where,
       fmt::format("'{}', but network '{}' has no {}", to_text(recompute), network.name, lacks),
-      "accepted: optimal or none");
+      has_blocks ? "accepted: pointwise, op, full, optimal or none" : "accepted: optimal or none");
 }
 
 /// Throws InputError if --recompute-every chooses among no blocks.

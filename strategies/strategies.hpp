@@ -135,8 +135,7 @@ struct StrategyInput : StrategyOptions {
   std::int64_t batch = 0;  ///< global
   /// Who adds up with Sync::Kind::server; invalid: the first CPU, or GPU if there is none.
   DeviceId server{};
-  /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
-  /// ranks finalists by its own estimate only.
+  /// Step time of a finalist, as `simulation` of price.hpp makes; empty: an estimate ranks them.
   std::function<Seconds(const Plan&)> simulate{};
   /// What a plan with this step costs or draws, by `objective`; empty: finalists compare by step.
   std::function<double(const Plan&, Seconds)> upkeep{};
