@@ -99,9 +99,7 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       run.timeline = *std::move(timeline);
       return run;
     }
-    if (fold.units == nullptr) {
-      folding.ranks = false;  // nor these
-    } else if (fold.ranks != nullptr) {
+    if (fold.ranks != nullptr) {
       folding.ranks = false;
     } else {
       folding.most_units = again ? 1 : fold.units->count() - 1;

@@ -60,8 +60,7 @@ inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
 ///
 /// limit   on the step
 /// steps   of the programme that may be taken; what is left of them when it returns, 0 or less
-/// where
-///         they did not suffice: then longer periods were not looked at
+///         where they did not suffice: then longer periods were not looked at
 ///
 /// Checked against all pipelines: tests/strategies/mixed_stages_test.cpp.
 [[nodiscard]] std::vector<Pipeline> best_pipelines(

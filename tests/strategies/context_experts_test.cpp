@@ -23,6 +23,7 @@
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/meaning.hpp"
+#include "tests/support/mixtures.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
@@ -37,19 +38,6 @@ const std::string eight_experts =
     "gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96,experts=8,top_k=2";
 /// Numbers in the weights of their experts.
 constexpr std::int64_t of_experts = 2 * 8 * (2 * 64 * 256 + 256 + 64);
-
-/// All-to-alls and what they bring.
-std::pair<std::int64_t, std::int64_t> exchanged_with_experts(const ExecDag& dag) {
-  std::int64_t count = 0, bytes = 0;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const Op op = dag.op(OpId{i});
-    const auto* collective = std::get_if<Collective>(&op);
-    if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
-    ++count;
-    bytes += bytes_received(dag, OpId{i}).value;
-  }
-  return {count, bytes};
-}
 
 }  // namespace
 
@@ -183,7 +171,7 @@ TEST_CASE("context and experts: every device sends the tokens that it has, by ha
     const ExecDag dag = planned(degrees);
     // Dispatch, combine, and both backward, in each group of `ep` devices: (ep - 1) / ep of a
     // device's tokens · top_k · hidden.
-    const auto [count, bytes] = exchanged_with_experts(dag);
+    const auto [count, bytes] = all_to_alls(dag);
     CHECK(count == 2 * 4 * devices / ep);
     CHECK(bytes == 2 * 4 * devices * (3 * 32 / parts * 2 * 64 * (ep - 1) / ep * 4));
     // The same with all experts on each device: their gradients alone move, in rings of all devices

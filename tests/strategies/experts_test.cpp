@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/dag_traffic.hpp"
 #include "lowering/estimate.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
@@ -26,22 +25,6 @@
 #include "tests/support/world.hpp"
 
 namespace parsim::testing {
-namespace {
-
-/// The all-to-alls of a plan's DAG and what they bring.
-std::pair<std::int64_t, std::int64_t> all_to_alls(const ExecDag& dag) {
-  std::int64_t count = 0, bytes = 0;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const Op op = dag.op(OpId{i});
-    const auto* collective = std::get_if<Collective>(&op);
-    if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
-    ++count;
-    bytes += bytes_received(dag, OpId{i}).value;
-  }
-  return {count, bytes};
-}
-
-}  // namespace
 
 TEST_CASE("experts: divided among replicas they compute what the unsplit network computes") {
   // Slots for all tokens (4 of 4 experts of 2), for those of a router in balance, and for fewer.

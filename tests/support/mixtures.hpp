@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
+#include "core/exec_dag.hpp"
 #include "networks/networks.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
@@ -45,6 +50,19 @@ struct ExpertDegrees {
   const strategies::Layout layout =
       strategies::even_layout(first, degrees.tensor, degrees.data, devices);
   return strategies::with_memory_options(input, strategies::plan_layout(input, layout));
+}
+
+/// The all-to-alls of a plan's DAG and what they bring.
+[[nodiscard]] inline std::pair<std::int64_t, std::int64_t> all_to_alls(const ExecDag& dag) {
+  std::int64_t count = 0, bytes = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
+    ++count;
+    bytes += bytes_received(dag, OpId{i}).value;
+  }
+  return {count, bytes};
 }
 
 }  // namespace parsim::testing
