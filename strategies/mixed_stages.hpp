@@ -35,8 +35,8 @@ struct MixedStages {
 
 /// Plans of the best of these layouts by simulation, or by estimate without one, with borders moved
 /// block by block and neighbouring stages joined to one, whose unlike devices share its layers by
-/// speed, best first. Those that do not fit are left out, unless none fits; likewise those that may not
-/// be chosen (StrategyInput::accepts), unless none may.
+/// speed, best first. Those that do not fit are left out, unless none fits; likewise those that may
+/// not be chosen (StrategyInput::accepts), unless none may.
 [[nodiscard]] std::vector<Plan> mixed_plans(const StrategyInput& input,
                                             lowering::Estimator& estimator, std::size_t count,
                                             std::vector<MixedStages> layouts);
