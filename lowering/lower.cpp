@@ -84,17 +84,25 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
   // switch may be. Of several kinds one has a slow device, and links next to it differ, too.
   // Ranks may be alike where no units are.
   Folding folding;
+  constexpr std::size_t many_operations = 100'000;
   bool again = false;  // as many as possible, of any links
   UnitFinder::Folded coarser;
-  for (;;) {
+  for (bool first = true;; first = false) {
     PlanRun run{lower_folded(network, cluster, cost, plan, folding), {}};
     const Fold& fold = run.lowered.dag.fold;
     if (!fold) {
       run.timeline = engine.run(run.lowered.dag);
       return run;
     }
-    const bool any = again || several_devices(fold, cluster, cost);
-    const FoldedLinks links = any ? FoldedLinks::any : FoldedLinks::alike;
+    const bool several = several_devices(fold, cluster, cost);
+    const auto are_units = [&](std::size_t most) {
+      return UnitFinder(cluster, &cost, most).fold(plan, coarser);
+    };
+    // What is made and prepared of many operations is of use if nothing else is left to try.
+    again =
+        again || (first && !several && fold.ranks == nullptr &&
+                  run.lowered.dag.size() > many_operations && !are_units(fold.units->count() - 1));
+    const FoldedLinks links = again || several ? FoldedLinks::any : FoldedLinks::alike;
     if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag, links)) {
       run.timeline = *std::move(timeline);
       return run;
@@ -105,7 +113,7 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       folding.most_units = again ? 1 : fold.units->count() - 1;
       folding.ranks = again;
     }
-    if (!any && !UnitFinder(cluster, &cost, folding.most_units).fold(plan, coarser)) {
+    if (!again && !several && !are_units(folding.most_units)) {
       folding = {};
       again = true;
     }

@@ -1,6 +1,8 @@
 #include "sim/merge.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <limits>
 #include <map>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "sim/color.hpp"
 #include "sim/op_flows.hpp"
 #include "sim/open_hops.hpp"
+#include "sim/runners.hpp"
 #include "sim/unit_flows.hpp"
 
 namespace parsim::sim {
@@ -69,7 +72,8 @@ class Classes {
     } else if (find_classes(true)) {
       return units_alike() && ranks_alike();
     }
-    if (units_ == nullptr) return false;
+    // Links that differ will do so from a finer beginning, too.
+    if (units_ == nullptr || (!every_unit_ && !units_alike())) return false;
     // Little is equal within a unit, but units may be: one class for each position in them.
     links_ = plain_links_;
     for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -81,7 +85,7 @@ class Classes {
   }
 
   void merge(const SimulationOutput& output) {
-    choose_operations();
+    prepared_.runs_as = first_of_colors(operations_);
     if (alone_) {
       keep_flows();
     } else {
@@ -89,7 +93,7 @@ class Classes {
     }
     lists_ = {};  // millions, as the lists to come
     operations_ = {};
-    choose_waits();
+    prepared_.successors = waits_of_runners(prepared_.successors, prepared_.runs_as);
     for (std::size_t i = 0; i < hop_bytes_.size(); ++i) {
       output.hop_bytes[i] += hop_bytes_[i];
       if (units_ != nullptr && units_->hop_unit[i] >= 0)
@@ -99,7 +103,7 @@ class Classes {
   }
 
  private:
-  /// `few`: gives up where most links differ.
+  /// `few`: gives up where most links differ. Or where units do, as they then will to the end.
   bool find_classes(bool few) {
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
@@ -112,6 +116,7 @@ class Classes {
           operations_[one.op.index()] = own_color(one);
       }
       color_links();
+      if (!every_unit_ && !units_alike()) return false;
       const std::size_t finer = link_classes();
       if (few && 2 * finer > used_links_.size()) return false;
       if (finer == classes && std::exchange(history, true)) return true;
@@ -288,46 +293,70 @@ class Classes {
     }
   }
 
-  /// The first of each class runs.
-  void choose_operations() {
-    std::unordered_map<Color, std::int32_t> first;
-    prepared_.runs_as.resize(dag_.size());
-    for (std::size_t i = 0; i < dag_.size(); ++i) {
-      const auto id = static_cast<std::int32_t>(i);
-      const bool again = i > 0 && operations_[i] == operations_[i - 1];  // often
-      prepared_.runs_as[i] =
-          again ? prepared_.runs_as[i - 1] : first.try_emplace(operations_[i], id).first->second;
-    }
-  }
-
   void keep_flows() {
+    prepared_.flows_of.assign(dag_.size(), -1);
+    std::map<std::array<std::uint64_t, 3>, std::int32_t> known;
     for (const Communication& one : communications_) {
       if (!prepared_.runs(one.op.index())) continue;
-      const std::span<const OpFlow> flows = lists_.of(one.list);
-      prepared_.flows[one.op.value] = {{flows.begin(), flows.end()}, one.longest_wait, one.least};
+      const auto next = static_cast<std::int32_t>(prepared_.flows.size());
+      const auto [at, fresh] =
+          known.try_emplace({one.list, bits(one.longest_wait), bits(one.least)}, next);
+      if (fresh) {
+        const std::span<const OpFlow> flows = lists_.of(one.list);
+        prepared_.flows.push_back({{flows.begin(), flows.end()}, one.longest_wait, one.least});
+      }
+      prepared_.flows_of[one.op.index()] = at->second;
     }
   }
 
+  static std::uint64_t bits(Seconds time) { return std::bit_cast<std::uint64_t>(time.count()); }
+
+  /// Whether it is asked if the flows of an operation, of all units, end together.
+  [[nodiscard]] bool watched(const Communication& one) const {
+    return every_unit_ && (dag_.kind(one.op) == OpKind::transfer || dag_.in_each_unit(one.op));
+  }
+
+  /// Classes with the same lists of flows, often those of all micro-batches, have the same ways.
   void choose_flows() {
-    std::unordered_map<Color, std::size_t> standing;  // link by class
+    std::unordered_set<Color> standing;  // classes of links
     std::vector<bool> stands(links_.size(), false);
     for (const std::size_t link : used_links_) {
       // What units do by themselves is known of the kept ones' links.
       if (units_ != nullptr && !every_unit_ && !units_->keeps_hop(link)) continue;
-      stands[link] = standing.try_emplace(links_[link], link).second;
+      stands[link] = standing.insert(links_[link]).second;
     }
-    std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
-    for (const Communication& one : communications_) {
-      for (const OpFlow& flow : lists_.of(one.list)) {
-        for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
-          if (stands[hop.index()])
-            paths[color_of_flow(operations_[one.op.index()], flow)].push_back(hop);
-        }
-      }
+    std::vector<std::pair<std::int32_t, const Communication*>> members;  // by the one that runs
+    for (const Communication& one : communications_)
+      members.emplace_back(prepared_.runs_as[one.op.index()], &one);
+    std::stable_sort(members.begin(), members.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    Ways ways;
+    std::map<std::vector<std::uint64_t>, std::int32_t> known;  // number of flows by what makes them
+    std::vector<std::size_t> lists;
+    prepared_.flows_of.assign(dag_.size(), -1);
+    for (std::size_t begin = 0, end = 0; begin < members.size(); begin = end) {
+      const Communication& runs = *members[begin].second;
+      lists.clear();
+      for (; end < members.size() && members[end].first == members[begin].first; ++end)
+        lists.push_back(members[end].second->list);
+      std::sort(lists.begin() + 1, lists.end());  // the first one's order is that of the flows
+      const bool transfer = dag_.kind(runs.op) == OpKind::transfer;
+      std::vector<std::uint64_t> key{std::uint64_t{watched(runs)}, std::uint64_t{transfer},
+                                     bits(runs.longest_wait), bits(runs.least)};
+      key.insert(key.end(), lists.begin(), lists.end());
+      const auto next = static_cast<std::int32_t>(prepared_.flows.size());
+      const auto [at, fresh] = known.try_emplace(std::move(key), next);
+      if (fresh) prepared_.flows.push_back(flows_of_class(runs, lists, stands, ways));
+      prepared_.flows_of[runs.op.index()] = at->second;
     }
+    prepared_.table = std::move(ways.table);
+  }
+
+  /// Ways over links that stand for their classes, each as often as it is crossed.
+  struct Ways {
     RouteTable table;
     std::map<std::vector<std::size_t>, std::size_t> known;
-    const auto number = [&](std::vector<Hop> way) {
+    std::size_t number(std::vector<Hop> way) {
       std::sort(way.begin(), way.end(), [](Hop a, Hop b) { return a.index() < b.index(); });
       std::vector<std::size_t> key;
       for (const Hop hop : way) key.push_back(hop.index());
@@ -338,61 +367,40 @@ class Classes {
         table.routes.push_back(&route);
       }
       return entry->second;
-    };
-    const std::vector<const Route*> ways = prepared_.table.routes;
-    std::unordered_map<Color, std::uint32_t> numbers;  // of an operation's flows
+    }
+  };
+
+  /// Of the operation that runs for those with these lists, of which its own is the first.
+  [[nodiscard]] OpFlows flows_of_class(const Communication& runs,
+                                       const std::vector<std::size_t>& lists,
+                                       const std::vector<bool>& stands, Ways& ways) const {
+    std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
+    for (const std::size_t list : lists) {
+      for (const OpFlow& flow : lists_.of(list)) {
+        std::vector<Hop>& path = paths[color_of_flow(0, flow)];
+        for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
+          if (stands[hop.index()]) path.push_back(hop);
+        }
+      }
+    }
+    OpFlows flows{{}, runs.longest_wait, runs.least};
+    const bool transfer = dag_.kind(runs.op) == OpKind::transfer, together = watched(runs);
+    std::unordered_map<Color, std::uint32_t> numbers;
     std::vector<std::int32_t> kinds;
     std::vector<std::uint32_t> runs_as;
-    for (const Communication& communication : communications_) {
-      if (!prepared_.runs(communication.op.index())) continue;
-      OpFlows& flows = prepared_.flows[communication.op.value];
-      flows.longest_wait = communication.longest_wait;
-      flows.least = communication.least;
-      const bool transfer = dag_.kind(communication.op) == OpKind::transfer;
-      const bool together = every_unit_ && (transfer || dag_.in_each_unit(communication.op));
-      numbers.clear();
-      kinds.clear();
-      runs_as.clear();
-      for (const OpFlow& flow : lists_.of(communication.list)) {
-        const Color color = color_of_flow(operations_[communication.op.index()], flow);
-        const auto at = static_cast<std::uint32_t>(flows.flows.size());
-        const auto [entry, fresh] = numbers.try_emplace(color, at);
-        if (fresh) flows.flows.push_back({number(paths.at(color)), flow.payload, flow.wait});
-        runs_as.push_back(entry->second);
-        if (!together) continue;
-        kinds.push_back(transfer ? static_cast<std::int32_t>(kinds.size())
-                                 : units_->hop_unit[ways[flow.route]->hops[0].index()]);
-      }
-      if (together) flows.together = flows_that_end_together(kinds, runs_as);
+    for (const OpFlow& flow : lists_.of(runs.list)) {
+      const Color color = color_of_flow(0, flow);
+      const auto at = static_cast<std::uint32_t>(flows.flows.size());
+      const auto [entry, fresh] = numbers.try_emplace(color, at);
+      if (fresh) flows.flows.push_back({ways.number(paths.at(color)), flow.payload, flow.wait});
+      runs_as.push_back(entry->second);
+      if (!together) continue;
+      const Hop first = prepared_.table.routes[flow.route]->hops[0];
+      kinds.push_back(transfer ? static_cast<std::int32_t>(kinds.size())
+                               : units_->hop_unit[first.index()]);
     }
-    prepared_.table = std::move(table);
-  }
-
-  /// Operations that run wait for those that run for whom they waited.
-  void choose_waits() {
-    std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
-    std::vector<std::int32_t> last(dag_.size(),
-                                   -1);  // an operation often waits for many equal ones
-    for (std::size_t i = 0; i < dag_.size(); ++i) {
-      for (const std::int32_t successor : prepared_.successors.of(i)) {
-        const auto s = static_cast<std::size_t>(successor);
-        if (!prepared_.runs(s) || last[s] == prepared_.runs_as[i]) continue;
-        last[s] = prepared_.runs_as[i];
-        pairs.emplace_back(last[s], successor);
-      }
-    }
-    std::sort(pairs.begin(), pairs.end());
-    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-    Successors& waits = prepared_.successors;
-    waits.list.clear();
-    waits.first.assign(dag_.size() + 1, 0);
-    waits.waiting.assign(dag_.size(), 0);
-    for (const auto& [source, successor] : pairs) {
-      ++waits.first[static_cast<std::size_t>(source) + 1];
-      ++waits.waiting[static_cast<std::size_t>(successor)];
-      waits.list.push_back(successor);
-    }
-    for (std::size_t i = 1; i < waits.first.size(); ++i) waits.first[i] += waits.first[i - 1];
+    if (together) flows.together = flows_that_end_together(kinds, runs_as);
+    return flows;
   }
 
   const ExecDag& dag_;

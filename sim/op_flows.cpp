@@ -12,6 +12,10 @@ void carry(const Route& route, Bytes payload, const SimulationOutput& output) {
   }
 }
 
+const OpFlows& merged_flows(const PreparedDag& prepared, OpId op) {
+  return prepared.flows.at(static_cast<std::size_t>(prepared.flows_of.at(op.index())));
+}
+
 CollectiveChoice choice_of(const PreparedDag& prepared, OpId op) {
   const auto found = prepared.choices.find(op.value);
   return found == prepared.choices.end() ? CollectiveChoice{} : found->second;
@@ -64,7 +68,7 @@ void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelit
 }  // namespace
 
 std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op) {
-  if (prepared.merged()) return prepared.flows.at(op.value).flows.size();
+  if (prepared.merged()) return merged_flows(prepared, op).flows.size();
   if (dag.kind(op) == OpKind::transfer) return rank_count(dag, dag.record(op).device);
   const GroupId group{dag.record(op).device};
   const std::size_t n = dag.group(group).size();
@@ -84,7 +88,7 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
   const OpRecord& record = dag.record(op);
   const RouteTable& table = prepared.table;
   if (prepared.merged()) {
-    result = prepared.flows.at(op.value);
+    result = merged_flows(prepared, op);
     return;
   }
   result.flows.clear();

@@ -110,7 +110,9 @@ struct PreparedDag {
 
   // Of a merged DAG only (sim/merge.hpp):
   std::vector<std::int32_t> runs_as;  ///< by operation: the equal one that runs for it, or itself
-  std::unordered_map<std::int32_t, OpFlows> flows;  ///< by OpId of those that run; looked up only
+  std::vector<OpFlows> flows;         ///< many operations have the same
+  std::vector<std::int32_t>
+      flows_of;  ///< by operation that runs and communicates: index into these
 
   [[nodiscard]] bool merged() const { return !runs_as.empty(); }
   [[nodiscard]] bool runs(std::size_t op) const {
