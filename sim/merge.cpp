@@ -266,21 +266,20 @@ class Classes {
     std::fill(carried_.begin(), carried_.end(), 0);
     std::fill(within_.begin(), within_.end(), 0);
     // Operations of one colour with the same flows, often many, at once.
-    struct Equals {
-      const Communication* first;
-      Color count;
-    };
-    std::unordered_map<Color, Equals> all;
+    std::vector<Color> colors;
     for (const Communication& one : communications_) {
-      const Color color = mix(mix(operations_[one.op.index()], static_cast<Color>(one.list)),
-                              static_cast<Color>(one.within));
-      ++all.try_emplace(color, Equals{&one, 0}).first->second.count;
+      colors.push_back(mix(mix(operations_[one.op.index()], static_cast<Color>(one.list)),
+                           static_cast<Color>(one.within)));
     }
-    for (const auto& [color, equals] : all) {
-      std::vector<Color>& carried = equals.first->within ? within_ : carried_;
-      const Color operation = operations_[equals.first->op.index()];
-      for (const OpFlow& flow : lists_.of(equals.first->list)) {
-        const Color of_flow = equals.count * color_of_flow(operation, flow);
+    const std::vector<std::int32_t> first = first_of_colors(colors);
+    std::vector<Color> equals(first.size(), 0);
+    for (const std::int32_t one : first) ++equals[static_cast<std::size_t>(one)];
+    for (std::size_t i = 0; i < equals.size(); ++i) {
+      if (equals[i] == 0) continue;
+      const Communication& one = communications_[i];
+      std::vector<Color>& carried = one.within ? within_ : carried_;
+      for (const OpFlow& flow : lists_.of(one.list)) {
+        const Color of_flow = equals[i] * color_of_flow(operations_[one.op.index()], flow);
         for (const Hop hop : prepared_.table.routes[flow.route]->hops)
           carried[hop.index()] += of_flow;
       }

@@ -17,8 +17,8 @@ const OpFlows& merged_flows(const PreparedDag& prepared, OpId op) {
 }
 
 CollectiveChoice choice_of(const PreparedDag& prepared, OpId op) {
-  const auto found = prepared.choices.find(op.value);
-  return found == prepared.choices.end() ? CollectiveChoice{} : found->second;
+  if (prepared.library.empty()) return {};
+  return prepared.choices[static_cast<std::size_t>(prepared.library[op.index()])];
 }
 
 /// One flow for each ring, over all its links, of the bytes of its fullest hop.
@@ -106,11 +106,12 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
     }
   };
   if (dag.kind(op) == OpKind::transfer) {
-    const auto wait = prepared.transfer_waits.find(op.value);
     for (std::size_t rank = 0; rank < rank_count(dag, record.device); ++rank) {
       add_pair(of_rank(dag, record.device, rank), of_rank(dag, record.to, rank), dag.payload(op),
                CollectiveChoice{});
-      if (wait != prepared.transfer_waits.end()) result.flows.back().wait = wait->second;
+      if (prepared.library.empty()) continue;
+      const auto call = static_cast<std::size_t>(prepared.library[op.index()]);
+      result.flows.back().wait = prepared.transfer_waits[call];
     }
   } else if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
     const std::vector<DeviceId>& group = dag.group(GroupId{record.device});

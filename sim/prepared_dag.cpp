@@ -1,9 +1,11 @@
 #include "sim/prepared_dag.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 #include "core/kernel_times.hpp"
 #include "core/profile.hpp"
 #include "sim/kernels.hpp"
@@ -182,6 +184,50 @@ void add_routes(const ExecDag& dag, OpId id, PathCache& paths, Fidelity fidelity
   }
 }
 
+/// What a library makes of messages, asked once for those with the same members and bytes.
+class LibraryCalls {
+ public:
+  LibraryCalls(PathCache& paths, const SimOptions& options) : paths_(paths), options_(options) {}
+
+  /// See PreparedDag::library.
+  std::int32_t of(const ExecDag& dag, OpId id, PreparedDag& prepared) {
+    const OpRecord& record = dag.record(id);
+    const Bytes payload = dag.payload(id);
+    if (dag.kind(id) == OpKind::transfer) {
+      const auto [at, fresh] = known_.try_emplace({-1, record.device, record.to, payload.value},
+                                                  size(prepared.transfer_waits));
+      if (fresh) {
+        prepared.transfer_waits.push_back(
+            transfer_wait(DeviceId{record.device}, DeviceId{record.to}, payload, paths_, options_));
+      }
+      return at->second;
+    }
+    const auto [at, fresh] =
+        known_.try_emplace({record.sub, record.device, 0, payload.value}, size(prepared.choices));
+    if (fresh) {
+      prepared.choices.push_back(choose(static_cast<CollectiveKind>(record.sub),
+                                        dag.group(GroupId{record.device}), payload, paths_,
+                                        options_));
+    }
+    return at->second;
+  }
+
+ private:
+  using Key = std::array<std::int64_t, 4>;
+  struct Hash {
+    // Not noexcept: tables keep its result.
+    std::size_t operator()(const Key& key) const { return hash_of(key); }
+  };
+  template <class Item>
+  static std::int32_t size(const std::vector<Item>& items) {
+    return static_cast<std::int32_t>(items.size());
+  }
+
+  PathCache& paths_;
+  const SimOptions& options_;
+  std::unordered_map<Key, std::int32_t, Hash> known_;  ///< looked up only
+};
+
 }  // namespace
 
 bool communicates(const ExecDag& dag, OpId id) {
@@ -266,6 +312,8 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
   prepared.successors = successors(dag, paths.cluster().devices.size());
   prepared.seconds.resize(dag.size());
   prepared.issued = issue_dates(dag, options, paths.cluster().devices.size(), times);
+  LibraryCalls library(paths, options);
+  if (options.collectives != CollectiveCost::ideal) prepared.library.assign(dag.size(), -1);
   if (!options.slowdowns.common_memory.empty()) prepared.traffic.resize(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
@@ -279,17 +327,8 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
     } else if (message) {
       prepared.seconds[i] = -1;
       add_routes(dag, id, paths, options.fidelity, prepared.table);
-      if (options.collectives == CollectiveCost::ideal) continue;
-      const OpRecord& record = dag.record(id);
-      if (dag.kind(id) == OpKind::transfer) {
-        prepared.transfer_waits.emplace(
-            id.value, transfer_wait(DeviceId{record.device}, DeviceId{record.to}, dag.payload(id),
-                                    paths, options));
-      } else {
-        prepared.choices.emplace(
-            id.value, choose(static_cast<CollectiveKind>(record.sub),
-                             dag.group(GroupId{record.device}), dag.payload(id), paths, options));
-      }
+      if (options.collectives != CollectiveCost::ideal)
+        prepared.library[i] = library.of(dag, id, prepared);
     } else {
       prepared.seconds[i] =
           seconds_on_device(dag, id, cost, times) * jitter_factor(options.slowdowns.jitter, id);

@@ -103,10 +103,11 @@ struct PreparedDag {
   bool measured_messages =
       false;  ///< some communication has a measured time, which links do not explain
   RouteTable table;
-  /// By OpId of the collectives that run as a library runs them; none if they are ideal.
-  std::unordered_map<std::int32_t, CollectiveChoice> choices;  // looked up only
-  /// By OpId of the transfers; none if they only wait for their routes.
-  std::unordered_map<std::int32_t, Seconds> transfer_waits;  // looked up only
+  /// By operation: of a collective that runs as a library runs it the index of its choice, of a
+  /// transfer that of its wait, -1 of others; none if all are ideal.
+  std::vector<std::int32_t> library;
+  std::vector<CollectiveChoice> choices;
+  std::vector<Seconds> transfer_waits;
 
   // Of a merged DAG only (sim/merge.hpp):
   std::vector<std::int32_t> runs_as;  ///< by operation: the equal one that runs for it, or itself
