@@ -80,17 +80,20 @@ class Starts {
       : input_(input),
         estimator_(estimator),
         memory_(input, estimator),
-        known_(input.known.begin(), input.known.end()) {}
+        known_(input.known.begin(), input.known.end()),
+        many_layers_(input.network.layers.size() * workers(input).size() > few_layers) {}
 
   /// Of those that plan quickly, and `data` by speed; of the others if not. Of many layers on many
   /// devices the others are not asked, if some plan fits, but taken where the caller knows them:
   /// they would take longer than all the rest, and their plans exchange too much there.
   void add_strategies(bool quick, std::vector<PricedPlan>& starts) {
-    constexpr std::size_t most = 20'000;  // layers x devices
-    const bool asks = quick || !useful(starts).fits() ||
-                      input_.network.layers.size() * workers(input_).size() <= most;
+    const bool asks = quick || !useful(starts).fits() || !many_layers_;
     constexpr std::array<std::string_view, 4> quick_ones{"data", "pipeline", "hybrid", "tensor"};
     StrategyInput asked = input_;
+    if (many_layers_ && asked.simulate) {
+      // What a strategy chooses among is a start here, and all starts are judged by estimates.
+      asked.simulate = [&](const Plan& plan) { return estimated_step(estimator_, plan); };
+    }
     for (const Strategy& row : all()) {
       const bool is_quick =
           std::find(quick_ones.begin(), quick_ones.end(), row.name) != quick_ones.end();
@@ -138,10 +141,12 @@ class Starts {
     add(starts, std::move(variants.front()));
   }
 
+  static constexpr std::size_t few_layers = 20'000;  ///< layers x devices
   const StrategyInput& input_;
   lowering::Estimator& estimator_;
   MemorySearch memory_;
   std::vector<Plan> known_;  ///< for strategies that start from others
+  bool many_layers_;
   std::vector<Plan> tried_;
 };
 

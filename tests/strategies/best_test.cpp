@@ -11,6 +11,7 @@
 #include "sim/sim.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/long_tests.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
@@ -149,6 +150,25 @@ TEST_CASE("best: never loses to another strategy") {
     informed.known = plans;
     CHECK(plan_best(informed) == chosen);
   }
+}
+
+TEST_CASE("best: of many layers on many devices only what may be the best is simulated" *
+          doctest::skip(!testing::long_tests())) {
+  const World world("gpt:layers=26,hidden=256,heads=4,seq_length=128",
+                    "nodes:8x8,device=v100-sxm2,inter=10GB/s");
+  StrategyInput input = world.input(64);
+  REQUIRE(input.network.layers.size() * input.cluster.devices.size() > 20'000);
+  input.budget = 10;
+  lowering::Estimator estimator(input.step());
+  std::vector<Seconds> estimates;
+  input.simulate = [&](const Plan& plan) {
+    estimates.push_back(estimated_step(estimator, plan));
+    return estimates.back();
+  };
+  static_cast<void>(plan_best(input));
+  REQUIRE(estimates.size() > 1);
+  const auto [least, most] = std::minmax_element(estimates.begin(), estimates.end());
+  CHECK(*most <= worth_simulating * *least);
 }
 
 TEST_CASE("best: local search finds what no strategy of the table has") {
