@@ -184,13 +184,15 @@ void Walk<Sink>::backward_in_chunks(LayerId id, std::size_t cell, std::int32_t m
                                     const After& others, const After& complete) {
   const LayerFragment& layer = *parts_.layers[id.index()];
   const Chunks& chunks = layer.chunks[cell];
-  const auto parts = chunk_gradients_.find(at(id, m));
+  const auto returned = chunk_gradients_.find(at(id, m));
+  // Those of other cells may have come whole: they have a reader whose parts are not like these.
+  const bool in_parts = returned != chunk_gradients_.end() && !returned->second[cell].empty();
   for (std::size_t step = 0; step < chunks.tokens.size(); ++step) {
     const std::size_t chunk = chunks.visited(step, false);
     After after = Sink::nothing();
     if (step == 0) Sink::merge(after, others);
-    if (parts != chunk_gradients_.end()) {
-      Sink::merge(after, parts->second[cell][chunk]);
+    if (in_parts) {
+      Sink::merge(after, returned->second[cell][chunk]);
     } else if (step == 0) {
       Sink::merge(after, complete);
     }

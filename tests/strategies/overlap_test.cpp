@@ -175,4 +175,29 @@ TEST_CASE("overlap: products in chunks compute what the unsplit network computes
   }
 }
 
+TEST_CASE("overlap: gradients that come in parts to some devices of a product, whole to others") {
+  const World world("gpt:layers=2,hidden=8,heads=4,seq_length=8,vocab_size=12,ffn_hidden=8",
+                    star_of(6, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(12);
+  input.tensor_overlap = true;
+  input.micro_batches = 1;
+  Plan plan = overlap_plan(input, {2, 1, 3, 1});
+  int changed = 0;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (!world.network.layers[l].name.ends_with("attention.out.dropout")) continue;
+    // The product's groups have four samples each: those of the second and third do not end there.
+    plan.layers[l].cuts = {{Dim::sample, {2, 2, 3, 2, 1, 2}}};
+    plan.layers[l].regather = false;
+    ++changed;
+  }
+  REQUIRE(changed == 2);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  CHECK(difference(plan, dag, 3) == "");
+  lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+  double last = 0;
+  for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost)))
+    last = std::max(last, span.end.count());
+  CHECK(estimator.step_time(plan).count() == testing::approx(last).epsilon(1e-9));
+}
+
 }  // namespace parsim::testing
