@@ -11,6 +11,7 @@
 #include "experiment/communication.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/trainer_file.hpp"
+#include "strategies/degrees.hpp"
 
 namespace parsim::experiment {
 
@@ -340,6 +341,17 @@ void check_used(const Request& request, const Network& network, std::span<const 
       no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {
     throw InputError("--schedule", who,
                      "accepted: with a strategy that makes a pipeline of several micro-batches");
+  }
+  if (given("--cp-comm") && no_plan([&](const Plan& plan) {
+        return strategies::degrees_of(network, plan).cp.value_or(2) > 1;
+      })) {
+    throw InputError("--cp-comm", who, "accepted: together with --cp 2 or more");
+  }
+  if (given("--pipeline-sends") && no_plan([](const Plan& plan) {
+        const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
+        return std::any_of(stages.begin(), stages.end(), [](auto stage) { return stage > 0; });
+      })) {
+    throw InputError("--pipeline-sends", who, "accepted: with a strategy that makes a pipeline");
   }
   if (request.sync != Sync::Kind::automatic &&
       no_plan([&](const Plan& plan) { return adds_gradients_up(network, plan); })) {

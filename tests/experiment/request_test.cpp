@@ -8,6 +8,8 @@
 
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/support/world.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -172,6 +174,33 @@ TEST_CASE("request: an option that changes nothing is refused") {
                        "--bucket: unused by every strategy asked for; accepted: with a strategy "
                        "that puts gradients in buckets",
                        InputError);
+}
+
+TEST_CASE("request: what context parallelism and pipelines do is refused without them") {
+  const testing::World world("gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64",
+                             "star:2,device=v100-sxm2,rate=10GB/s");
+  const auto answer = [&](const char* flag, const Plan& plan) {
+    Request request;
+    request.strategies = {"tensor"};
+    request.given = {flag};
+    return testing::refusal_of([&] {
+      check_used(request, world.network, {&plan, 1});
+      return true;
+    });
+  };
+  strategies::StrategyInput input = world.input(4);
+  input.tensor_parallel = input.pipeline_parallel = 1;
+  const Plan replicas = strategies::plan_tensor(input);
+  CHECK(answer("--cp-comm", replicas) ==
+        "--cp-comm: unused by strategy 'tensor'; accepted: together with --cp 2 or more");
+  CHECK(answer("--pipeline-sends", replicas) ==
+        "--pipeline-sends: unused by strategy 'tensor'; accepted: with a strategy that makes a "
+        "pipeline");
+  input.pipeline_parallel = 2;
+  CHECK(answer("--pipeline-sends", strategies::plan_tensor(input)) == "accepted");
+  input.pipeline_parallel = 1;
+  input.context_parallel = 2;
+  CHECK(answer("--cp-comm", strategies::plan_tensor(input)) == "accepted");
 }
 
 }  // namespace
