@@ -296,7 +296,8 @@ void add_launch(const report::LaunchResult& result, const std::string& plan_path
 
 Outcome run_plan_verb(const experiment::Arguments& arguments) {
   experiment::Request request = experiment::make_request(arguments);
-  const strategies::Strategy& strategy = only_strategy(request);
+  const strategies::Strategy* strategy =
+      request.plan_file.empty() ? &only_strategy(request) : nullptr;
   report::PlanFiles files{arguments.text("-o").value_or(""), arguments.text("--dag").value_or(""),
                           arguments.text("--hgr").value_or(""),
                           arguments.text("--smpi").value_or(""),
@@ -312,8 +313,8 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     // A search that may choose has no use for plans that the trainer's files cannot say.
     if (!request.schedule) request.schedule = strategies::PipelineSchedule::one_f_one_b;
     // What accelerate's FSDP and DeepSpeed do, see report/launch_accelerate.cpp.
-    const bool open = !request.given.contains("--reduce-precision") &&
-                      strategy.plan == strategies::plan_best && request.zero_stage.value_or(1) > 0;
+    const bool open = !request.given.contains("--reduce-precision") && strategy != nullptr &&
+                      strategy->plan == strategies::plan_best && request.zero_stage.value_or(1) > 0;
     if (trainer == report::Trainer::accelerate && open) {
       request.reduce_precision = storage_of(request.precision);
     }
@@ -336,8 +337,10 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                        "accepted: another name");
     }
   }
-  if (arguments.has("--hgr") && strategy.name != "hypergraph") {
-    throw InputError("--hgr", fmt::format("with strategy '{}'", strategy.name),
+  if (arguments.has("--hgr") && (strategy == nullptr || strategy->name != "hypergraph")) {
+    throw InputError("--hgr",
+                     strategy == nullptr ? "together with --plan"
+                                         : fmt::format("with strategy '{}'", strategy->name),
                      "accepted: with --strategy hypergraph");
   }
   std::optional<OutputFile> plan_file;
@@ -355,7 +358,7 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     NewFolders().make(files.smpi, "--smpi");
   }
   if (arguments.has("--chakra")) NewFolders().make(files.chakra, "--chakra");
-  const experiment::Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
+  const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
   for (const std::string_view flag : {"--dag", "--smpi", "--chakra"}) {
     if (arguments.has(flag)) experiment::check_whole_dag(experiment, planned.plan, flag);
   }

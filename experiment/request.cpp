@@ -41,18 +41,18 @@ void find_trainer_file(Request& request) {
   const std::string& given = request.plan_or_trainer_file;
   if (given.empty()) return;
   const std::string path = trainer_file_in(given);
-  const bool needs_trainer = request.verb == "compare" || request.verb == "plan";
+  const bool compares = request.verb == "compare";
   std::string text;
   try {
     text = read_file(path, "--plan");
   } catch (const InputError&) {  // other verbs refuse it when they read the plan
-    if (needs_trainer) throw;
+    if (compares) throw;
     request.plan_file = given;
     return;
   }
   if (!is_trainer_file(text, path)) {
     const std::size_t begin = text.find_first_not_of(" \t\r\n");
-    if (begin == std::string::npos || (text[begin] != '{' && request.verb != "plan")) {
+    if (begin == std::string::npos || text[begin] != '{') {
       throw InputError("--plan",
                        begin == std::string::npos
                            ? fmt::format("'{}' is empty", given)
@@ -62,15 +62,9 @@ void find_trainer_file(Request& request) {
                        "accepted: what 'parsim plan -o' writes, or what starts Megatron-LM, "
                        "FlagScale, DeepSpeed, torchtitan or accelerate");
     }
-    if (request.verb != "plan" && request.verb != "compare") {
+    if (!compares) {
       request.plan_file = given;
       return;
-    }
-    if (request.verb == "plan") {
-      throw InputError(
-          "--plan", fmt::format("'{}' is no file of a trainer, which 'plan' needs", given),
-          "accepted: what starts Megatron-LM, FlagScale, DeepSpeed, torchtitan or accelerate, or a "
-          "--layout; plans of parsim by 'simulate', 'compare' and 'explain'");
     }
     const Plan plan = plan_from_json(text, given);  // stands in for absent names, as elsewhere
     if (request.network.empty()) request.network = plan.network;

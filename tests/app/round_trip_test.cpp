@@ -102,6 +102,35 @@ TEST_CASE("round trip: of Megatron-LM's pipelines sends that it waits for are pr
   CHECK(json({"simulate", "--plan", "out/plan.json", "--json"})["step_time_s"] < 0.95 * carried);
 }
 
+TEST_CASE("round trip: a plan of parsim is launched as the strategy that made it") {
+  const testing::TemporaryFolder folder;
+  const auto run = [&](const std::vector<std::string>& words) {
+    return of_small_gpt(words, folder.folder());
+  };
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const std::vector<std::string> launch{"--launch", "megatron", "-o"};
+  const std::vector<std::string> pipeline{
+      "plan",    "--strategy", "tensor",          "--tp", "2", "--pp", "2",
+      "--batch", "16",         "--micro-batches", "4"};
+  REQUIRE(run(with(pipeline, {"-o", "plan.json"})).exit_code == 0);
+  REQUIRE(run(with(with({"plan", "--plan", "plan.json"}, launch), {"of_plan"})).exit_code == 0);
+  REQUIRE(run(with(with(pipeline, launch), {"of_strategy"})).exit_code == 0);
+  const auto script = [&](const std::string& name) {
+    return testing::read_text(folder.path(name + "/run.sh"));
+  };
+  CHECK(script("of_plan") == script("of_strategy"));
+  // Refused as with --strategy, too.
+  const std::vector<std::string> owt{"plan", "--strategy", "owt", "--batch", "16"};
+  REQUIRE(run(with(owt, {"-o", "owt.json"})).exit_code == 0);
+  const testing::Finished refused = run(with(with({"plan", "--plan", "owt.json"}, launch), {"no"}));
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("--launch: Megatron-LM cannot run this plan") != std::string::npos);
+  CHECK(refused.err == run(with(with(owt, launch), {"no"})).err);
+}
+
 TEST_CASE("round trip: the step that launch files are predicted to take is that of reading them") {
   // Buckets of 100 KiB, which no file carries: the prediction is that of the usual ones.
   const testing::TemporaryFolder folder;
