@@ -14,6 +14,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/mixed_stages.hpp"
 #include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -90,8 +91,9 @@ class Starts {
     const bool asks = quick || !useful(starts).fits() || !many_layers_;
     constexpr std::array<std::string_view, 4> quick_ones{"data", "pipeline", "hybrid", "tensor"};
     StrategyInput asked = input_;
-    if (many_layers_ && asked.simulate) {
-      // What a strategy chooses among is a start here, and all starts are judged by estimates.
+    if (many_layers_ && asked.simulate && !has_mixed_stages(input_)) {
+      // What a strategy chooses among is a start here, and all starts are judged by estimates. Of
+      // stages that differ estimates err in more than their links.
       asked.simulate = [&](const Plan& plan) { return estimated_step(estimator_, plan); };
     }
     for (const Strategy& row : all()) {
