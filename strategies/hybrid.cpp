@@ -324,7 +324,8 @@ Plan plan_hybrid(const StrategyInput& input) {
     // One replica, cut differently; one part per device, unless fewer are given.
     StrategyInput staged = input;
     staged.pipeline_parallel = input.parts;
-    Plan pipeline = plan_pipeline(staged);
+    const bool asked = staged.pipeline_parallel == input.pipeline_parallel;  // as its own row is
+    Plan pipeline = asked ? plan_of(staged, strategy("pipeline", "hybrid")) : plan_pipeline(staged);
     pipeline.strategy = "hybrid";
     pipeline.notes.insert(pipeline.notes.begin(),
                           "the plan of 'pipeline', which is faster in simulation than the others");

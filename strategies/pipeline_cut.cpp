@@ -41,9 +41,10 @@ class Cutter {
     std::vector<std::vector<double>> best(stages_ + 1, std::vector<double>(layers_ + 1, unbounded));
     std::vector<std::vector<std::size_t>> cut(stages_ + 1, std::vector<std::size_t>(layers_ + 1));
     best[0][0] = 0;
+    const std::vector<std::size_t> last = last_ends(bound), first = first_begins(bound);
     for (std::size_t s = 0; s < stages_; ++s) {
-      for (std::size_t end = s + 1; end <= layers_; ++end) {
-        for (std::size_t begin = end; begin-- > s;) {
+      for (std::size_t end = first[s + 1]; end <= last[s + 1]; ++end) {
+        for (std::size_t begin = std::min(end, last[s] + 1); begin-- > first[s];) {
           const double load = load_of(s, begin, end), handed = hand_over(s, begin);
           if (load > bound) break;
           if (handed > bound) continue;
@@ -80,6 +81,26 @@ class Cutter {
   }
 
  private:
+  // By number of stages: where these end at the latest, and where the others begin at the earliest,
+  // with a layer for each. Cuts beyond are part of none within the bound.
+  [[nodiscard]] std::vector<std::size_t> last_ends(double bound) const {
+    std::vector<std::size_t> last{0};
+    for (std::size_t s = 0; s < stages_; ++s) {
+      std::size_t end = last[s];
+      while (end < layers_ - (stages_ - s - 1) && load_of(s, last[s], end + 1) <= bound) ++end;
+      last.push_back(end);
+    }
+    return last;
+  }
+  [[nodiscard]] std::vector<std::size_t> first_begins(double bound) const {
+    std::vector<std::size_t> first(stages_ + 1, layers_);
+    for (std::size_t s = stages_; s-- > 0;) {
+      std::size_t begin = first[s + 1];
+      while (begin > s && load_of(s, begin - 1, first[s + 1]) <= bound) --begin;
+      first[s] = begin;
+    }
+    return first;
+  }
   [[nodiscard]] double load_of(std::size_t stage, std::size_t begin, std::size_t end) const {
     return costs_.until[stage][end] - costs_.until[stage][begin];
   }
