@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "core/errors.hpp"
@@ -241,11 +242,17 @@ std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
     by_stage.push_back(stage_slots(schedule, s, stages, micro_batches));
   }
   std::vector<std::size_t> next(by_stage.size(), 0);
-  std::set<Slot> done;
+  std::map<Direction, std::vector<bool>> done;  // by stage and micro-batch
+  for (const Direction direction : {Direction::forward, Direction::backward, Direction::weights})
+    done[direction].resize(by_stage.size() * static_cast<std::size_t>(micro_batches));
+  const auto place = [&](std::int32_t stage, std::int32_t micro_batch) {
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches) +
+           static_cast<std::size_t>(micro_batch);
+  };
   std::vector<Slot> order;
   const auto can_run = [&](const Slot& slot) {
-    const auto ran = [&](std::int32_t stage, Direction direction) {
-      return done.contains({stage, slot.micro_batch, direction});
+    const auto ran = [&](std::int32_t stage, Direction direction) -> bool {
+      return done[direction][place(stage, slot.micro_batch)];
     };
     if (slot.direction == Direction::forward) {
       return slot.stage == 0 || ran(slot.stage - 1, Direction::forward);
@@ -263,7 +270,7 @@ std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
       round.push_back(by_stage[s][next[s]++]);
     }
     ensure(!round.empty(), "the order of a pipeline leads to its end");
-    done.insert(round.begin(), round.end());
+    for (const Slot& slot : round) done[slot.direction][place(slot.stage, slot.micro_batch)] = true;
     order.insert(order.end(), round.begin(), round.end());
   }
   return order;
