@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/lower_bound.hpp"
 #include "experiment/progress.hpp"
@@ -98,7 +99,29 @@ RunResult refused(const Candidate& candidate) {
   return result;
 }
 
+std::string unfollowed_degrees(const Request& request, const RunResult& row) {
+  if (!row.error.empty() || row.strategy == layout_strategy().name) return {};
+  const strategies::Degrees& has = row.degrees;
+  std::vector<std::string> flags;
+  const auto compare = [&](std::string_view flag, const std::optional<std::int32_t>& asked,
+                           const std::optional<std::int64_t>& own) {
+    if (!request.given.contains(flag) || !asked || own == std::int64_t{*asked}) return;
+    flags.push_back(fmt::format("{} {}", flag, *asked));
+  };
+  compare("--tp", request.tensor_parallel, has.tp);
+  compare("--pp", request.pipeline_parallel, has.pp);
+  compare("--dp", request.data_parallel, has.dp);
+  compare("--vp", request.virtual_pipeline, has.vp);
+  compare("--cp", request.context_parallel, has.cp);
+  compare("--ep", request.expert_parallel, has.ep);
+  return join(flags, " ");
+}
+
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results) {
+  for (RunResult& result : results) {
+    const std::string degrees = unfollowed_degrees(experiment.request, result);
+    if (!degrees.empty()) result.notes.push_back("does not follow " + degrees);
+  }
   find_equal_plans(results);
   const auto goal = [&](const RunResult& result) {
     return goal_of(experiment.request.objective, result.step_time, result.upkeep);

@@ -50,9 +50,14 @@ void check_candidates(const Experiment& experiment,
 /// The row of a candidate without a plan.
 [[nodiscard]] RunResult refused(const Candidate& candidate);
 
+/// "--cp 4 --tp 2": degrees that were given and that the row's plan does not have. Most strategies
+/// look at none. Empty for layouts and rows without a plan.
+[[nodiscard]] std::string unfollowed_degrees(const Request& request, const RunResult& row);
+
 /// Completes rows that are compared with each other: equal plans, order (by --objective the fastest
 /// or cheapest first, those that do not fit after those that do, rows without a plan last, ties in
-/// the table's order), probabilities.
+/// the table's order), probabilities, notes on
+/// degrees that a plan does not follow.
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results);
 
 /// The rows of the strategies that the request names, with no more than their numbers.

@@ -1,3 +1,5 @@
+#include "experiment/comparison.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,6 +76,44 @@ std::string equal_plans(const std::vector<experiment::RunResult>& results) {
   return pairs.empty() ? "" : "equal plans: " + join(pairs);
 }
 
+/// "do not follow --cp 4: data, hybrid; --cp 4 --tp 2: owt"; "" if all rows have the degrees that
+/// were given.
+std::string unfollowed_line(const experiment::Request& request,
+                            const std::vector<experiment::RunResult>& results) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // degrees, strategies
+  for (R result : results) {
+    const std::string degrees = experiment::unfollowed_degrees(request, result);
+    if (degrees.empty()) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return group.first == degrees; });
+    auto& group =
+        same == groups.end() ? groups.emplace_back(degrees, std::vector<std::string>{}) : *same;
+    group.second.push_back(result.strategy);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [degrees, names] : groups) {
+    texts.push_back(fmt::format("{}: {}", degrees, join(names)));
+  }
+  return texts.empty() ? "" : "do not follow " + join(texts, "; ");
+}
+
+/// That the best plan does not have the degrees that were given, and which one is the best with
+/// them; "" if it has.
+std::string answer_on_degrees(const experiment::Request& request,
+                              const std::vector<experiment::RunResult>& sorted) {
+  if (!sorted.front().fits()) return "";
+  const std::string degrees = experiment::unfollowed_degrees(request, sorted.front());
+  if (degrees.empty()) return "";
+  const auto follows = std::find_if(sorted.begin(), sorted.end(), [&](R result) {
+    return result.fits() && experiment::unfollowed_degrees(request, result).empty();
+  });
+  return fmt::format("{} does not follow {}; {}", sorted.front().strategy, degrees,
+                     follows == sorted.end()
+                         ? std::string("nor does any plan that fits")
+                         : fmt::format("the best that does: {}, {}", follows->strategy,
+                                       to_text(follows->step_time)));
+}
+
 /// "launch files: megatron, flagscale for tensor, hybrid; deepspeed for data"; "" if none carries
 /// any, or it was not asked.
 std::string launch_line(const std::vector<experiment::RunResult>& results) {
@@ -127,6 +167,9 @@ Document report_comparison(const experiment::Experiment& experiment,
   Table table = result_table(results, experiment.request.wide, experiment.request.objective);
   const std::string advice = advice_for(experiment, results);
   document.answer = answer_lines(results, table, advice, experiment.request.objective);
+  if (const std::string line = answer_on_degrees(experiment.request, results); !line.empty()) {
+    document.answer.push_back("      " + line);
+  }
   const std::optional<GainedRow> gained = gained_row(experiment, results);
   if (gained) {
     for (const std::string& line : gained->lines) document.answer.push_back("      " + line);
@@ -156,6 +199,7 @@ Document report_comparison(const experiment::Experiment& experiment,
     note(experiment::what_would_fit(experiment));
   }
   note(equal_plans(results));
+  note(unfollowed_line(experiment.request, results));
   note(launch_line(results));
   for (R result : results) {
     if (!result.error.empty()) note(result.strategy + ": no plan: " + result.error);

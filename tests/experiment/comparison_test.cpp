@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -45,6 +46,26 @@ TEST_CASE("comparison: a strategy of the caller's is a row like those of the tab
   CHECK(rows[1].step_time == rows[0].step_time);
   CHECK(rows[2].strategy == "uneven");
   CHECK(rows[2].step_time > rows[0].step_time);
+}
+
+TEST_CASE("comparison: rows say which degrees that are given they do not follow") {
+  Arguments arguments = arguments_with({"data", "tensor"});
+  arguments.values["--network"] = {"gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64"};
+  const auto notes = [&] {
+    const Experiment experiment(make_request(arguments));
+    std::map<std::string, std::string> by_strategy;
+    for (const RunResult& row : compare(experiment)) {
+      for (const std::string& note : row.notes) {
+        if (note.starts_with("does not follow")) by_strategy[row.strategy] += note;
+      }
+    }
+    return by_strategy;
+  };
+  CHECK(notes().empty());
+  arguments.values["--cp"] = {"2"};
+  CHECK(notes() == std::map<std::string, std::string>{{"data", "does not follow --cp 2"}});
+  arguments.values["--dp"] = {"1"};
+  CHECK(notes() == std::map<std::string, std::string>{{"data", "does not follow --dp 1 --cp 2"}});
 }
 
 TEST_CASE("comparison: a plan of the caller's that is none is refused by name") {

@@ -48,6 +48,31 @@ Document compared(const std::string& memory) {
   return report_comparison(experiment, experiment::compare(experiment), "data", nullptr);
 }
 
+TEST_CASE("runs: the answer says that the fastest plan does not follow a degree") {
+  experiment::Request request;
+  request.network = "gpt:layers=2,hidden=64,heads=4,seq_length=512,vocab_size=64";
+  request.cluster = "star:2,device=a100-sxm4-80,rate=1GB/s,latency=50us";
+  request.strategies = {"data", "tensor"};
+  const auto said = [&] {
+    const experiment::Experiment experiment(request);
+    const Document document =
+        report_comparison(experiment, experiment::compare(experiment), "data", nullptr);
+    std::string all;
+    for (const std::string& line : document.answer) all += line + "\n";
+    for (const std::string& line : document.notes) all += line + "\n";
+    return all;
+  };
+  CHECK(said().find("follow") == std::string::npos);
+  request.given = {"--cp"};
+  request.context_parallel = 2;
+  CHECK(said().find("data does not follow --cp 2; the best that does: tensor, ") !=
+        std::string::npos);
+  CHECK(said().find("do not follow --cp 2: data\n") != std::string::npos);
+  request.strategies = {"data"};
+  CHECK(said().find("data does not follow --cp 2; nor does any plan that fits") !=
+        std::string::npos);
+}
+
 TEST_CASE("runs: the answer is the first row, in the units of the table") {
   const Document document = compared("16GiB");
   REQUIRE(document.answer.size() >= 2);
