@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "lowering/dag_sink.hpp"
+#include "lowering/folded_runs.hpp"
 #include "lowering/walk_passes.hpp"
 #include "lowering/walk_sums.hpp"
 
@@ -60,15 +62,24 @@ Lowered lower_with_memory(const Network& network, const Cluster& cluster, const 
   return {*std::move(dag), std::move(memory)};
 }
 
+namespace {
+
 Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
-                     const Plan& plan, Folding folding) {
-  UnitFinder finder(cluster, &cost, folding.most_units);
+                     const Plan& plan, Folding folding, UnitFinder& finder) {
   std::vector<MemoryUse> memory;
   RankSearch ranks{&cost};
   std::optional<ExecDag> dag;
   while (!dag)
     dag = lower(network, cluster, plan, &finder, folding.ranks ? &ranks : nullptr, &memory);
   return {*std::move(dag), std::move(memory)};
+}
+
+}  // namespace
+
+Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
+                     const Plan& plan, Folding folding) {
+  UnitFinder finder(cluster, &cost, folding.most_units);
+  return lower_folded(network, cluster, cost, plan, folding, finder);
 }
 
 std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
@@ -78,8 +89,22 @@ std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
   return std::move(folded.plan);
 }
 
-PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
-                   const Plan& plan, Executor& engine) {
+struct FoldedRuns::State {
+  const Network& network;
+  const Cluster& cluster;
+  const CostModel& cost;
+  std::map<std::size_t, UnitFinder> finders{};  ///< by the most units
+  UnitFinder& finder(std::size_t most_units) {
+    return finders.try_emplace(most_units, cluster, &cost, most_units).first->second;
+  }
+};
+
+FoldedRuns::FoldedRuns(const Network& network, const Cluster& cluster, const CostModel& cost)
+    : state_(std::make_unique<State>(State{network, cluster, cost})) {}
+FoldedRuns::~FoldedRuns() = default;
+
+PlanRun FoldedRuns::run(const Plan& plan, Executor& engine) {
+  const auto& [network, cluster, cost, finders] = *state_;
   // Ranks first; then the most units: machines, say. If their links are not alike, those of a leaf
   // switch may be. Of several kinds one has a slow device, and links next to it differ, too.
   // Ranks may be alike where no units are.
@@ -88,7 +113,9 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
   bool again = false;  // as many as possible, of any links
   UnitFinder::Folded coarser;
   for (bool first = true;; first = false) {
-    PlanRun run{lower_folded(network, cluster, cost, plan, folding), {}};
+    PlanRun run{
+        lower_folded(network, cluster, cost, plan, folding, state_->finder(folding.most_units)),
+        {}};
     const Fold& fold = run.lowered.dag.fold;
     if (!fold) {
       run.timeline = engine.run(run.lowered.dag);
@@ -96,7 +123,7 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
     }
     const bool several = several_devices(fold, cluster, cost);
     const auto are_units = [&](std::size_t most) {
-      return UnitFinder(cluster, &cost, most).fold(plan, coarser);
+      return state_->finder(most).fold(plan, coarser);
     };
     // What is made and prepared of many operations is of use if nothing else is left to try.
     again =
@@ -118,6 +145,11 @@ PlanRun run_folded(const Network& network, const Cluster& cluster, const CostMod
       again = true;
     }
   }
+}
+
+PlanRun run_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
+                   const Plan& plan, Executor& engine) {
+  return FoldedRuns(network, cluster, cost).run(plan, engine);
 }
 
 }  // namespace parsim::lowering

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
-#include "lowering/lower.hpp"
+#include "lowering/folded_runs.hpp"
 #include "lowering/recompute.hpp"
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
@@ -307,9 +308,9 @@ bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(inpu
 
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
                                                const CostModel& cost, Executor& executor) {
-  return [&network, &cluster, &cost, &executor](const Plan& plan) {
-    return makespan(lowering::run_folded(network, cluster, cost, plan, executor).timeline);
-  };
+  const auto runs = std::make_shared<lowering::FoldedRuns>(network, cluster, cost);
+  return
+      [runs, &executor](const Plan& plan) { return makespan(runs->run(plan, executor).timeline); };
 }
 
 Seconds simulated_step(const StrategyInput& input, const Plan& plan, std::size_t exactly) {

@@ -2,6 +2,7 @@
 // them, operation by operation.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <random>
@@ -10,7 +11,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
-#include "lowering/lower.hpp"
+#include "lowering/folded_runs.hpp"
 #include "lowering/unit_finder.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
@@ -191,6 +192,32 @@ TEST_CASE("folded: the operations and times of one of several equal replicas, on
   CHECK(counts.run > 50 * more);
   MESSAGE(counts.plans << " plans, " << counts.folded << " folded, " << counts.run
                        << " run, of them over any links: " << counts.any_links);
+}
+
+TEST_CASE("folded: steps of plan after plan are those of each alone") {
+  int plans = 0, folded = 0;
+  for (const std::string& cluster : clusters_with_replicas()) {
+    const World world("gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128", cluster);
+    lowering::FoldedRuns runs(world.network, world.cluster, *world.cost);
+    ReplicatedPlans random(world, 5);
+    for (int i = 0; i < 8; ++i) {
+      const Plan plan = random.next();
+      const lowering::PlanRun after = runs.run(plan, *world.simulator);
+      const lowering::PlanRun alone =
+          lowering::run_folded(world.network, world.cluster, *world.cost, plan, *world.simulator);
+      CAPTURE(world.cluster.name);
+      CAPTURE(i);
+      const Seconds step = makespan(alone.timeline);
+      CHECK(std::abs((makespan(after.timeline) - step).count()) <= 1e-9 * step.count());
+      const auto same = [](const lowering::MemoryUse& a, const lowering::MemoryUse& b) {
+        return a.total() == b.total();
+      };
+      CHECK(std::ranges::equal(after.lowered.memory, alone.lowered.memory, same));
+      ++plans;
+      if (after.lowered.dag.fold) ++folded;
+    }
+  }
+  CHECK(folded > plans / 8);
 }
 
 /// A plan with replicas of several classes, of which one has several; if it takes too long to find
