@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "lowering/dag_sink.hpp"
 #include "lowering/folded_runs.hpp"
@@ -94,6 +95,13 @@ struct FoldedRuns::State {
   const Cluster& cluster;
   const CostModel& cost;
   std::map<std::size_t, UnitFinder> finders{};  ///< by the most units
+  struct Way {
+    Folding folding{};
+    bool again = false;
+  };
+  /// How the last plan ran, by the most units that plans have: plans on the same devices often
+  /// differ in options that do not matter here.
+  std::map<const AlikeUnits*, Way> ways{};
   UnitFinder& finder(std::size_t most_units) {
     return finders.try_emplace(most_units, cluster, &cost, most_units).first->second;
   }
@@ -104,7 +112,9 @@ FoldedRuns::FoldedRuns(const Network& network, const Cluster& cluster, const Cos
 FoldedRuns::~FoldedRuns() = default;
 
 PlanRun FoldedRuns::run(const Plan& plan, Executor& engine) {
-  const auto& [network, cluster, cost, finders] = *state_;
+  const Network& network = state_->network;
+  const Cluster& cluster = state_->cluster;
+  const CostModel& cost = state_->cost;
   // Ranks first; then the most units: machines, say. If their links are not alike, those of a leaf
   // switch may be. Of several kinds one has a slow device, and links next to it differ, too.
   // Ranks may be alike where no units are.
@@ -112,12 +122,24 @@ PlanRun FoldedRuns::run(const Plan& plan, Executor& engine) {
   constexpr std::size_t many_operations = 100'000;
   bool again = false;  // as many as possible, of any links
   UnitFinder::Folded coarser;
-  for (bool first = true;; first = false) {
+  const bool folds = state_->finder(folding.most_units).fold(plan, coarser);
+  const AlikeUnits* const units = folds ? coarser.units : nullptr;
+  const auto known = state_->ways.find(units);
+  bool remembered = known != state_->ways.end();
+  if (remembered) {
+    folding = known->second.folding;
+    again = known->second.again;
+  }
+  const auto keep = [&] {
+    if (units != nullptr) state_->ways[units] = {folding, again};
+  };
+  for (bool first = !remembered;;) {
     PlanRun run{
         lower_folded(network, cluster, cost, plan, folding, state_->finder(folding.most_units)),
         {}};
     const Fold& fold = run.lowered.dag.fold;
     if (!fold) {
+      keep();
       run.timeline = engine.run(run.lowered.dag);
       return run;
     }
@@ -131,8 +153,15 @@ PlanRun FoldedRuns::run(const Plan& plan, Executor& engine) {
                   run.lowered.dag.size() > many_operations && !are_units(fold.units->count() - 1));
     const FoldedLinks links = again || several ? FoldedLinks::any : FoldedLinks::alike;
     if (std::optional<Timeline> timeline = engine.run_folded(run.lowered.dag, links)) {
+      keep();
       run.timeline = *std::move(timeline);
       return run;
+    }
+    first = std::exchange(remembered, false);
+    if (first) {  // from the beginning
+      folding = {};
+      again = false;
+      continue;
     }
     if (fold.ranks != nullptr) {
       folding.ranks = false;
