@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -15,12 +14,15 @@
 #include "lowering/gradient_flow.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/mixed/candidates.hpp"
+#include "strategies/mixed/rearrange.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/mixed/search.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
+#include "strategies/tensor/split.hpp"
 
 namespace parsim::strategies {
 
@@ -31,6 +33,10 @@ using mixed::DeviceClass;
 constexpr std::size_t most_kinds = 4;
 /// Devices of a class are counted in ten bits.
 constexpr std::size_t most_devices_of_kind = 1000;
+/// Of the best pipelines of a number of micro-batches so many are rearranged, if they are not that
+/// much slower than the best.
+constexpr std::size_t rearranged = 1;
+constexpr double worth_rearranging = 1.1;
 
 /// Numbers of micro-batches: the batch by one sample, two, four and so on.
 std::vector<std::int32_t> micro_batch_numbers(const StrategyInput& input) {
@@ -53,14 +59,13 @@ double how_near(const StrategyInput& input) {
 /// The layout of a pipeline on actual devices; nothing if its groups do not fit into machines.
 std::optional<Layout> layout_of(const std::vector<DeviceClass>& classes,
                                 const mixed::StageCosts& costs,
-                                const std::vector<mixed::StageShape>& shapes,
-                                const mixed::Pipeline& pipeline) {
+                                const mixed::ShapedPipeline& pipeline) {
   mixed::Placement placement(classes);
   Layout layout;
-  for (const mixed::Stage& stage : pipeline.stages) {
+  for (std::size_t s = 0; s < pipeline.shapes.size(); ++s) {
     LayoutStage& one = layout.stages.emplace_back();
-    one.first = costs.first_layers()[stage.first_block];
-    for (const mixed::Member& member : shapes[stage.shape].members) {
+    one.first = costs.first_layers()[pipeline.first_block[s]];
+    for (const mixed::Member& member : pipeline.shapes[s].members) {
       auto groups = placement.take(member.of_class, member.tensor, member.count);
       if (!groups) return std::nullopt;
       one.groups.insert(one.groups.end(), groups->begin(), groups->end());
@@ -70,20 +75,23 @@ std::optional<Layout> layout_of(const std::vector<DeviceClass>& classes,
   return layout;
 }
 
+mixed::ShapedPipeline shaped(const std::vector<mixed::StageShape>& shapes,
+                             const mixed::Pipeline& pipeline) {
+  mixed::ShapedPipeline result;
+  for (const mixed::Stage& stage : pipeline.stages) {
+    result.shapes.push_back(shapes[stage.shape]);
+    result.first_block.push_back(stage.first_block);
+  }
+  result.step = pipeline.step;
+  return result;
+}
+
 /// A layout with its plan and the plan's price by estimate.
 struct Priced {
   MixedStages mixed;
   Plan plan;
   Price price;
 };
-
-Plan plan_on(const StrategyInput& input, const MixedStages& mixed) {
-  StrategyInput own = input;
-  own.micro_batches = mixed.micro_batches;
-  Plan plan = plan_layout(own, mixed.layout);
-  plan.strategy = "tensor";
-  return plan;
-}
 
 /// Layers x micro-batches x devices in a walk through the step.
 std::size_t walked_cells(const Plan& plan) {
@@ -114,37 +122,6 @@ class Pricing {
   std::size_t work_ = 0;
 };
 
-/// Hands out layouts, the most promising first: the closed form errs alike for all layouts of a
-/// number of micro-batches, so that their last price corrects it.
-class Candidates {
- public:
-  explicit Candidates(std::vector<MixedStages> all) {
-    for (MixedStages& one : all) numbers_[one.micro_batches].layouts.push_back(std::move(one));
-  }
-  std::optional<MixedStages> next() {
-    Number* best = nullptr;
-    for (auto& [number, one] : numbers_) {
-      if (one.next < one.layouts.size() && (best == nullptr || one.step() < best->step())) {
-        best = &one;
-      }
-    }
-    if (best == nullptr) return std::nullopt;
-    return best->layouts[best->next++];
-  }
-  void learn(const MixedStages& layout, double step) {
-    numbers_[layout.micro_batches].correction = step / layout.step;
-  }
-
- private:
-  struct Number {
-    std::vector<MixedStages> layouts;  ///< best first
-    std::size_t next = 0;
-    double correction = 1;
-    [[nodiscard]] double step() const { return layouts[next].step * correction; }
-  };
-  std::map<std::int32_t, Number> numbers_;  ///< by micro-batches
-};
-
 bool accepted(const StrategyInput& input, const Plan& plan) {
   return !input.accepts || input.accepts(with_memory_options(input, plan));
 }
@@ -153,7 +130,7 @@ bool accepted(const StrategyInput& input, const Plan& plan) {
 /// there is no time to look.
 std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
                                 Priced& start) {
-  other.plan = plan_on(input, other.mixed);
+  other.plan = plan_of_stages(input, other.mixed);
   if (!accepted(input, other.plan)) return false;
   if (!pricing.has_time_for(other.plan)) return std::nullopt;
   if (overcommit(input, other.plan) > start.price.overcommit) return false;
@@ -326,17 +303,34 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   std::size_t devices = 0;
   for (const mixed::DeviceClass& one : classes) devices += one.size();
   const std::vector<std::int32_t> numbers = micro_batch_numbers(input);
+  std::vector<std::pair<std::int32_t, mixed::ShapedPipeline>> coarse;
+  const auto take = [&](const mixed::ShapedPipeline& pipeline, std::int32_t number) {
+    limit = std::min(limit, near * pipeline.step);
+    auto layout = layout_of(classes, costs, pipeline);
+    if (layout) all.push_back({std::move(*layout), number, pipeline.step});
+  };
   const auto search = [&](std::int32_t number, mixed::Detail detail, std::int64_t& steps) {
     const auto shapes = mixed::stage_shapes(input, classes, costs, number, detail);
-    for (const mixed::Pipeline& pipeline : mixed::best_pipelines(
-             input, classes, costs, shapes, number, count, limit, detail, steps)) {
-      limit = std::min(limit, near * pipeline.step);
-      auto layout = layout_of(classes, costs, shapes, pipeline);
-      if (layout) all.push_back({std::move(*layout), number, pipeline.step});
+    std::size_t starts = 0;
+    for (const mixed::Pipeline& found : mixed::best_pipelines(input, classes, costs, shapes, number,
+                                                              count, limit, detail, steps)) {
+      const mixed::ShapedPipeline pipeline = shaped(shapes, found);
+      take(pipeline, number);
+      const bool starts_here = detail == mixed::Detail::coarse && starts++ < rearranged;
+      if (starts_here) coarse.emplace_back(number, pipeline);
     }
   };
   std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
   for (const std::int32_t number : numbers) search(number, mixed::Detail::coarse, unlimited);
+  std::stable_sort(coarse.begin(), coarse.end(),
+                   [](const auto& a, const auto& b) { return a.second.step < b.second.step; });
+  for (const auto& [number, pipeline] : coarse) {
+    if (pipeline.step > limit / near * worth_rearranging) break;
+    for (const mixed::ShapedPipeline& other :
+         mixed::rearranged(input, classes, costs, number, pipeline, count, limit)) {
+      take(other, number);
+    }
+  }
   if (devices <= mixed::few_devices) {
     std::int64_t steps = mixed::most_steps_in_detail;
     for (std::size_t n = 0; n < numbers.size(); ++n) {
@@ -365,17 +359,35 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input) {
   return mixed_stages(input, workers(input).size() <= mixed::few_devices ? 200 : 32);
 }
 
+Plan plan_of_stages(const StrategyInput& input, const MixedStages& mixed) {
+  StrategyInput own = input;
+  own.micro_batches = mixed.micro_batches;
+  Plan plan = plan_layout(own, mixed.layout);
+  plan.strategy = "tensor";
+  plan.notes.push_back(stages_note(input, mixed));
+  return plan;
+}
+
 std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& estimator,
                               std::size_t count, std::vector<MixedStages> layouts) {
+  std::vector<Plan> plans;
+  for (const MixedStages& one : best_stages(input, estimator, count, std::move(layouts))) {
+    plans.push_back(plan_of_stages(input, one));
+  }
+  return plans;
+}
+
+std::vector<MixedStages> best_stages(const StrategyInput& input, lowering::Estimator& estimator,
+                                     std::size_t count, std::vector<MixedStages> layouts) {
   constexpr std::size_t fewest = 4, fewest_moved = 8;
   constexpr double for_layouts = 0.7;  // the rest of the time is for moves
   Pricing pricing(input, estimator);
-  Candidates candidates(layouts);
+  mixed::Candidates candidates(input.cluster, layouts);
   std::vector<Priced> priced;
   bool some_fits = false;
   while (std::optional<MixedStages> mixed = candidates.next()) {
     Priced one{std::move(*mixed), {}, {}};
-    one.plan = plan_on(input, one.mixed);
+    one.plan = plan_of_stages(input, one.mixed);
     if (!accepted(input, one.plan)) continue;
     const bool enough = priced.size() >= fewest && !pricing.has_time_for(one.plan, for_layouts);
     if (enough && some_fits) break;
@@ -389,7 +401,7 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
   if (priced.empty() && input.accepts) {  // none is: as if all were
     StrategyInput all = input;
     all.accepts = {};
-    return mixed_plans(all, estimator, count, std::move(layouts));
+    return best_stages(all, estimator, count, std::move(layouts));
   }
   const auto by_price = [&] {
     std::stable_sort(priced.begin(), priced.end(),
@@ -402,13 +414,12 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
     merge_stages(input, pricing, one);
   }
   by_price();
-  std::vector<Plan> plans;
+  std::vector<MixedStages> best;
   for (Priced& one : priced) {
-    if (plans.size() == count || (!plans.empty() && !one.price.fits())) break;
-    one.plan.notes.push_back(stages_note(input, one.mixed));
-    plans.push_back(std::move(one.plan));
+    if (best.size() == count || (!best.empty() && !one.price.fits())) break;
+    best.push_back(std::move(one.mixed));
   }
-  return plans;
+  return best;
 }
 
 std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& plan) {

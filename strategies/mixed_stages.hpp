@@ -33,10 +33,19 @@ struct MixedStages {
 /// As many of each number of micro-batches as there is time to look at.
 [[nodiscard]] std::vector<MixedStages> mixed_stages(const StrategyInput& input);
 
-/// Plans of the best of these layouts by simulation, or by estimate without one, with borders moved
-/// block by block and neighbouring stages joined to one, whose unlike devices share its layers by
-/// speed, best first. Those that do not fit are left out, unless none fits; likewise those that may
-/// not be chosen (StrategyInput::accepts), unless none may.
+/// The best of these layouts by simulation of their plans, or by estimate without one, with borders
+/// moved block by block and neighbouring stages joined to one, whose unlike devices share its
+/// layers by speed, best first. Those that do not fit are left out, unless none fits; likewise
+/// those that may not be chosen (StrategyInput::accepts), unless none may.
+[[nodiscard]] std::vector<MixedStages> best_stages(const StrategyInput& input,
+                                                   lowering::Estimator& estimator,
+                                                   std::size_t count,
+                                                   std::vector<MixedStages> layouts);
+
+/// The plan of a layout.
+[[nodiscard]] Plan plan_of_stages(const StrategyInput& input, const MixedStages& stages);
+
+/// Plans of best_stages.
 [[nodiscard]] std::vector<Plan> mixed_plans(const StrategyInput& input,
                                             lowering::Estimator& estimator, std::size_t count,
                                             std::vector<MixedStages> layouts);

@@ -35,6 +35,14 @@ struct PricedPlan {
   }
 };
 
+/// What tensor-parallel groups do with tokens between their products.
+struct GroupOptions {
+  bool sequence_parallel = false, overlap = false;
+};
+/// What the input leaves open.
+[[nodiscard]] std::vector<GroupOptions> group_options(const StrategyInput& input);
+[[nodiscard]] StrategyInput with_groups(StrategyInput input, const GroupOptions& options);
+
 /// StrategyInput::accepts, where it is given.
 [[nodiscard]] bool accepted(const StrategyInput& input, const Plan& plan);
 

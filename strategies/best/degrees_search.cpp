@@ -55,28 +55,6 @@ std::vector<std::vector<DeviceId>> device_lists(const StrategyInput& input) {
   return lists;
 }
 
-/// What tensor-parallel groups do with tokens between their products.
-struct GroupOptions {
-  bool sequence_parallel = false, overlap = false;
-};
-
-/// What the input leaves open.
-std::vector<GroupOptions> group_options(const StrategyInput& input) {
-  if (first_layers_of_blocks(input.network).empty()) {
-    return {{input.sequence_parallel, input.tensor_overlap}};
-  }
-  std::vector<GroupOptions> all{{true, true}};
-  if (!input.tensor_overlap) all.push_back({true, false});
-  if (!input.sequence_parallel) all.push_back({false, false});
-  return all;
-}
-
-StrategyInput with_groups(StrategyInput input, const GroupOptions& options) {
-  input.sequence_parallel = options.sequence_parallel;
-  input.tensor_overlap = options.overlap;
-  return input;
-}
-
 /// An input that leaves nothing of that open, and what arranges its plans.
 struct Grouped {
   Grouped(const StrategyInput& asked, const GroupOptions& options)
@@ -216,6 +194,22 @@ void move_stages(const StrategyInput& input, lowering::Estimator& estimator, Arr
 }
 
 }  // namespace
+
+std::vector<GroupOptions> group_options(const StrategyInput& input) {
+  if (first_layers_of_blocks(input.network).empty()) {
+    return {{input.sequence_parallel, input.tensor_overlap}};
+  }
+  std::vector<GroupOptions> all{{true, true}};
+  if (!input.tensor_overlap) all.push_back({true, false});
+  if (!input.sequence_parallel) all.push_back({false, false});
+  return all;
+}
+
+StrategyInput with_groups(StrategyInput input, const GroupOptions& options) {
+  input.sequence_parallel = options.sequence_parallel;
+  input.tensor_overlap = options.overlap;
+  return input;
+}
 
 std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                                               lowering::Estimator& estimator, const Price& limit) {

@@ -12,27 +12,37 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
                                                    const Price& limit) {
   if ((input.zero_stage && input.schedule) || !has_mixed_stages(input)) return {};
   constexpr std::size_t finalists = 6;
-  StrategyInput asked = input;
-  asked.simulate = {};
-  if (!asked.zero_stage) asked.zero_stage = 1;  // more of ZeRO sends more
-  const std::vector<MixedStages> layouts = mixed_stages(asked);
   std::vector<PipelineSchedule> schedules{PipelineSchedule::one_f_one_b,
                                           PipelineSchedule::zero_bubble};
   if (input.schedule) schedules = {*input.schedule};
-  MemorySearch memory(input, estimator);
+  const std::vector<GroupOptions> groups = group_options(input);
+  // Tokens in parts, but no chunks of products: what these hide the closed form knows too little
+  // of.
+  StrategyInput asked =
+      with_groups(input, {groups.front().sequence_parallel, input.tensor_overlap});
+  asked.simulate = {};
+  if (!asked.zero_stage) asked.zero_stage = 1;  // more of ZeRO sends more
   std::vector<PricedPlan> candidates;
   Price useful = limit;
   try {
     for (const PipelineSchedule schedule : schedules) {
       asked.schedule = schedule;
-      for (Plan& plan : mixed_plans(asked, estimator, finalists, layouts)) {
-        if (!input.schedule) plan = in_order(std::move(plan), PipelineSchedule::one_f_one_b);
-        for (PricedPlan& one : memory.variants(plan, "mixed stages", useful)) {
-          if (one.price.fits()) {
-            useful = {0, std::min(useful.fits() ? useful.step : lowering::Estimator::unlimited,
-                                  worth_simulating * one.price.step)};
+      StrategyInput ordered = input;
+      ordered.schedule = schedule;
+      MemorySearch memory(ordered, estimator);
+      const bool named = !input.schedule && schedule == PipelineSchedule::zero_bubble;
+      for (const MixedStages& one : best_stages(asked, estimator, finalists, mixed_stages(asked))) {
+        for (const GroupOptions& options : groups) {
+          const Plan plan = plan_of_stages(with_groups(asked, options), one);
+          for (PricedPlan& variant : memory.variants(
+                   plan, named ? "mixed stages, zero-bubble" : "mixed stages", useful)) {
+            if (variant.price.fits()) {
+              useful = {0, std::min(useful.fits() ? useful.step : lowering::Estimator::unlimited,
+                                    worth_simulating * variant.price.step)};
+            }
+            variant.schedule = schedule;
+            candidates.push_back(std::move(variant));
           }
-          candidates.push_back(std::move(one));
         }
       }
     }

@@ -18,7 +18,8 @@ constexpr double near = 1.1, near_on_few = 1.5;
 
 /// A pipeline's stages from some block to the last one.
 struct Suffix {
-  double sum = 0;     ///< loads, and sends there and back
+  double sum = 0;     ///< loads as far as ClosedForm::of_sum, and sends there and back
+  double path = 0;    ///< likewise ClosedForm::of_path
   double period = 0;  ///< see best_pipelines
   double after = 0;   ///< from the end of the first stage's last backward to the step's end
   double out = 0;     ///< what its first stage's machines send on, on links
@@ -41,9 +42,8 @@ class Search {
       : classes_(classes),
         costs_(costs),
         shapes_(shapes),
-        micro_batches_(micro_batches),
-        rounds_(micro_batches - 1),
-        gpipe_(input.schedule_or_default() == PipelineSchedule::gpipe),
+        form_(input.schedule_or_default(), micro_batches),
+        rounds_(form_.rounds),
         stages_(static_cast<std::uint32_t>(input.pipeline_parallel.value_or(0))),
         blocks_(costs.blocks()),
         exact_(detail == Detail::all),
@@ -66,7 +66,7 @@ class Search {
     for (std::size_t b = 0; b < blocks_; ++b) {
       double least = never;
       for (std::size_t s = 0; s < shapes.size(); ++s) least = std::min(least, time(s, b, b + 1));
-      least_sum_[b + 1] = least_sum_[b] + least;
+      least_sum_[b + 1] = least_sum_[b] + form_.of_sum * least;
     }
   }
 
@@ -175,8 +175,8 @@ class Search {
       for (std::size_t begin = blocks; begin-- > 0;) {
         --steps_;
         const double load = kind.times[begin * (blocks_ + 1) + blocks];
-        if (load > bound || load >= least) break;
-        least = std::min(least, load + rest(begin, more, bound));
+        if (load > bound || form_.of_sum * load >= least) break;
+        least = std::min(least, form_.of_sum * load + rest(begin, more, bound));
       }
     }
     return rest_[blocks][used] = least;
@@ -192,8 +192,8 @@ class Search {
     if (!first) send = sends(shape, suffix.shape, end);
     const double on_links = send.on_links + suffix.out;
     if (on_links > bound) return;
-    const auto in_flight = static_cast<std::int32_t>(suffix.stages) + 1;
-    const std::int32_t needed = gpipe_ ? micro_batches_ : std::min(in_flight, micro_batches_);
+    const std::size_t stages = suffix.stages + 1;  // those before it are not known
+    const std::int32_t needed = form_.in_flight(0, stages);
     for (std::size_t begin = end; begin-- > 0;) {
       --steps_;
       const double load = time(shape, begin, end);
@@ -201,9 +201,9 @@ class Search {
       if (stages_ > 0 && (begin == 0) != last_allowed) continue;
       if (in_flight_[shape][begin * (blocks_ + 1) + end] < needed) break;
       Suffix more = suffix;
-      more.sum += load + 2 * send.time;
-      more.period = std::max({suffix.period, load, on_links});
-      if (!gpipe_) more.period = std::max(more.period, more.sum / in_flight);
+      more.sum += form_.of_sum * load + 2 * send.time;
+      more.path += form_.of_path * load + 2 * send.time;
+      more.period = std::max({suffix.period, load, on_links, form_.in_turn(more.path, 0, stages)});
       if (more.period > bound) continue;
       more.used = used_after(suffix.used, used_[shape]);
       if (more.sum + least_sum_[begin] + rounds_ * std::max(more.period, before_) > limit_)
@@ -211,7 +211,7 @@ class Search {
       const double all = more.sum + rest(begin, more.used, bound);
       if (all + rounds_ * std::max(more.period, before_) > limit_) continue;
       more.after = std::max(afterwards_[shape][begin * (blocks_ + 1) + end],
-                            suffix.after - 2.0 / 3 * load - send.time);
+                            suffix.after - form_.of_last * load - send.time);
       if (first) more.last = static_cast<std::uint32_t>(shape);
       if (begin == 0 && !first) more.after += shared(shape, suffix.last);
       more.out = send.on_links;
@@ -317,9 +317,8 @@ class Search {
   const std::vector<DeviceClass>& classes_;
   StageCosts& costs_;
   const std::vector<StageShape>& shapes_;
-  std::int32_t micro_batches_;
-  double rounds_;  ///< after the first micro-batch
-  bool gpipe_;
+  ClosedForm form_;
+  double rounds_;         ///< of it
   std::uint32_t stages_;  ///< asked for; 0: any number
   std::size_t blocks_;
   bool exact_;
@@ -341,6 +340,27 @@ class Search {
 };
 
 }  // namespace
+
+ClosedForm::ClosedForm(PipelineSchedule order, std::int32_t number)
+    : rounds(number - 1), schedule(order), micro_batches(number) {
+  if (order != PipelineSchedule::zero_bubble) return;
+  // A load is a third each of forward, backward for inputs, and backward for weights, which fills
+  // what is idle before and after.
+  rounds += 2.0 / 3;
+  of_sum = of_last = 1.0 / 3;
+  of_path = 2.0 / 3;
+}
+
+std::int32_t ClosedForm::in_flight(std::size_t stage, std::size_t stages) const {
+  if (schedule == PipelineSchedule::gpipe) return micro_batches;
+  const std::size_t behind = schedule == PipelineSchedule::zero_bubble ? stages : stages - stage;
+  return std::min(micro_batches, static_cast<std::int32_t>(behind));
+}
+
+double ClosedForm::in_turn(double path, std::size_t stage, std::size_t stages) const {
+  if (schedule == PipelineSchedule::gpipe) return 0;
+  return path / static_cast<double>(stages - stage);
+}
 
 std::vector<Pipeline> best_pipelines(const StrategyInput& input,
                                      const std::vector<DeviceClass>& classes, StageCosts& costs,

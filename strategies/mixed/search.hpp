@@ -40,15 +40,38 @@ inline constexpr std::size_t few_devices = 16;
 /// Nor further after so many steps of the programme, about two seconds in all.
 inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
 
+/// Gives the members of a shape their samples of a micro-batch, by speed; false if one of them
+/// would be idle.
+[[nodiscard]] bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape);
+
+/// What an order of micro-batches makes of the times of stages, see best_pipelines.
+struct ClosedForm {
+  ClosedForm(PipelineSchedule schedule, std::int32_t micro_batches);
+  double rounds;             ///< periods of a step
+  double of_sum = 1;         ///< of a load, before and after these
+  double of_path = 1;        ///< of a load, from a micro-batch's forward pass to its return
+  double of_last = 2.0 / 3;  ///< of a load, after the last backward pass of the stage behind
+  PipelineSchedule schedule;
+  std::int32_t micro_batches;
+  /// Micro-batches that a stage of so many keeps.
+  [[nodiscard]] std::int32_t in_flight(std::size_t stage, std::size_t stages) const;
+  /// The period of which a stage is the cause because no more are in flight. `path`: from it to the
+  /// end and back.
+  [[nodiscard]] double in_turn(double path, std::size_t stage, std::size_t stages) const;
+};
+
 /// The best pipelines for a number of micro-batches, best first, with different devices for their
 /// stages, by
 ///
 ///     step = Σ load + 2 Σ send + (micro-batches - 1) · period + afterwards
 ///
+/// and of ZB-H1 a third of the loads and 2 / 3 of a period more.
+///
 /// period   the longest of: the load of a stage; what crosses the links of a machine in one
-///          direction with a micro-batch; and, in 1F1B, for every stage, the time that a
-///          micro-batch takes from there to the end of the pipeline and back, divided by the
-///          micro-batches that the stage has in flight, one for each stage from it on
+///          direction with a micro-batch; and, unless in GPipe, for every stage, the time that a
+///          micro-batch takes from there to the end of the pipeline and back, in ZB-H1 without the
+///          third of a load that is for weights, divided by the micro-batches that the stage has in
+///          flight, one for each stage from it on
 /// afterwards   updates and sums of gradients that outlast the last backward passes of the stages
 ///              before
 ///

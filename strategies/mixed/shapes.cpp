@@ -49,7 +49,8 @@ std::vector<Member> members_of(const StrategyInput& input, const std::vector<Dev
   return members;
 }
 
-/// Gives the members their samples, by speed; false if one of them would be idle.
+}  // namespace
+
 bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape) {
   std::vector<std::size_t> kinds;
   for (std::size_t m = 0; m < shape.members.size(); ++m) {
@@ -68,8 +69,6 @@ bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape) {
   }
   return true;
 }
-
-}  // namespace
 
 std::vector<StageShape> stage_shapes(const StrategyInput& input,
                                      const std::vector<DeviceClass>& classes, StageCosts& costs,

@@ -68,19 +68,22 @@ const std::vector<double>& StageCosts::until(std::size_t of_class, std::size_t t
   const std::vector<std::vector<Cut>>& split = cuts(tensor);
   const std::vector<DeviceId> devices = group(of_class, tensor);
   times.assign(blocks() + 1, 0);
+  tensor::ExposedExchange exposed(input_, tensor);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
     const Part part = tensor::part_of(network, id, split[l], samples);
-    double& time = times[block_[l] + 1];
-    time += layer_time(input_, flow_, id, part, devices[0]).count();
+    double time = layer_time(input_, flow_, id, part, devices[0]).count();
     const double exchanged = tensor::exchange_time(input_, readers_, split, id, samples, devices);
-    time += exchanged;
+    const bool product = network.layers[l].kind.as<Dense>() != nullptr;
+    time += exposed.next_to(time, exchanged, product, tensor::held_whole(split[l]));
+    double& sum = times[block_[l] + 1];
+    sum += time;
     if (!dropped_[l]) continue;
-    time += kernel_time(input_.cost, network, id, part, Pass::forward, devices[0], input_.precision,
-                        input_.reduce_precision)
-                .time.count();
+    sum += kernel_time(input_.cost, network, id, part, Pass::forward, devices[0], input_.precision,
+                       input_.reduce_precision)
+               .time.count();
     const bool sums = tensor > 1 && split[l][0].dim == Dim::in_channel;
-    if (sums) time += exchanged / 2;  // that of forward
+    if (sums) sum += exchanged / 2;  // that of forward
   }
   for (std::size_t b = 0; b < blocks(); ++b) times[b + 1] += times[b];
   return times;

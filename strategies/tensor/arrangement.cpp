@@ -211,7 +211,7 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
   for (const auto& [device, samples] : busy) most = std::max(most, samples);
   std::vector<double>& times = known->second;
   times.push_back(0);
-  double exposed = 0;
+  ExposedExchange exposed(input_, a.degrees.tensor);
   const std::vector<Seconds> updates =
       update_times(input_, busy[0].first, static_cast<std::int64_t>(a.degrees.tensor));
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
@@ -227,18 +227,8 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
     const double exchange =
         exchange_time(input_, readers_, split, id, most, group.first(a.degrees.tensor),
                       static_cast<std::int64_t>(a.degrees.context));
-    if (input_.tensor_overlap && a.degrees.tensor > 1) {
-      // What the chunks of a product gather or scatter is behind its other chunks, if that
-      // suffices.
-      const double a_chunk = exchange / static_cast<double>(a.degrees.tensor);
-      exposed += exchange - a_chunk;
-      const bool product = network.layers[l].kind.as<Dense>() != nullptr;
-      if (product) exposed -= std::min(exposed, time);
-      time += a_chunk;
-      if (product && held_whole(split[l])) time += std::exchange(exposed, 0);
-    } else {
-      time += exchange;
-    }
+    const bool product = network.layers[l].kind.as<Dense>() != nullptr;
+    time += exposed.next_to(time, exchange, product, held_whole(split[l]));
     time += context_exchange(a, stage, id, most);
     time += updates[l].count() / owners(a, network.layers[l]) / a.degrees.micro_batches;
     time += expert_exchange(a, stage, id, most);

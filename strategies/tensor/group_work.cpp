@@ -1,5 +1,8 @@
 #include "strategies/tensor/group_work.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace parsim::strategies::tensor {
 
 bool held_whole(const std::vector<Cut>& cuts) {
@@ -52,6 +55,15 @@ double exchange_time(const StrategyInput& input, const std::vector<std::vector<C
   }
   if (!by_token(own) && !held_whole(own) && all_read) add(CollectiveKind::all_gather);
   return time;
+}
+
+double ExposedExchange::next_to(double time, double exchange, bool product, bool held_whole) {
+  if (chunks_ < 2) return exchange;
+  double shown = exchange / chunks_;  // by the first chunk
+  waiting_ += exchange - shown;
+  if (product) waiting_ -= std::min(waiting_, time);
+  if (product && held_whole) shown += std::exchange(waiting_, 0);
+  return shown;
 }
 
 }  // namespace parsim::strategies::tensor

@@ -33,4 +33,21 @@ namespace parsim::strategies::tensor {
                                    std::int64_t samples, std::span<const DeviceId> group,
                                    std::int64_t parts = 1);
 
+/// What of the exchanges of a group is not behind its products, layer by layer: with --tp-overlap
+/// what the chunks of a product gather or scatter is behind its other chunks, if that suffices.
+class ExposedExchange {
+ public:
+  ExposedExchange(const StrategyInput& input, std::size_t tensor)
+      : chunks_(input.tensor_overlap ? static_cast<double>(tensor) : 1) {}
+
+  /// Seconds of a layer's exchange, or of earlier ones, that come on top of its own time.
+  ///
+  /// held_whole   whether the product's output is, or will be: its sum ends what is waiting
+  double next_to(double time, double exchange, bool product, bool held_whole);
+
+ private:
+  double chunks_;
+  double waiting_ = 0;
+};
+
 }  // namespace parsim::strategies::tensor

@@ -211,6 +211,7 @@ std::pair<double, std::size_t> against_all(const World& world, std::int64_t batc
   input.tensor_parallel = degrees.tensor_parallel;
   input.pipeline_parallel = degrees.pipeline_parallel;
   input.data_parallel = degrees.data_parallel;
+  input.schedule = degrees.schedule;
   input.micro_batches = micro_batches;
   input.optimizer = Optimizer::adam;
   input.headroom.share = 0.06;
@@ -321,6 +322,20 @@ TEST_CASE("mixed stages: of eight devices some come first and last, their like i
                     1};
   const double step = simulated_price(input, plan_layout(input, best)).step.count();
   CHECK(simulated_price(input, plans[0]).step.count() <= 1.01 * step);
+}
+
+TEST_CASE("mixed stages: of ZB-H1, too, within one per cent of all pipelines") {
+  strategies::StrategyOptions options;
+  options.schedule = PipelineSchedule::zero_bubble;
+  for (const auto& models : {std::vector<std::string>{"a100-sxm4-40", "v100-sxm2"},
+                             std::vector<std::string>{"rtx-3090", "t4"}}) {
+    const World world(
+        "gpt:layers=5,hidden=1024,heads=8,seq_length=256,vocab_size=4096",
+        topologies::parse_cluster(machines(models, {2, 2}, "10 Gbit/s"), "test.toml"));
+    const auto [factor, count] = against_all(world, 16, 8, options);
+    CAPTURE(count);
+    CHECK(factor <= 1.01);
+  }
 }
 
 TEST_CASE("mixed stages: of given degrees within one per cent of all pipelines") {

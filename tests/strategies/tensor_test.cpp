@@ -10,6 +10,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
+#include "strategies/layout.hpp"
 #include "strategies/tensor/split.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/meaning.hpp"

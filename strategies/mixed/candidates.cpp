@@ -1,0 +1,44 @@
+#include "strategies/mixed/candidates.hpp"
+
+#include <algorithm>
+
+namespace parsim::strategies::mixed {
+
+Candidates::Candidates(const Cluster& cluster, std::vector<MixedStages> all) : cluster_(cluster) {
+  for (MixedStages& one : all) alike_[key_of(one)].layouts.push_back(std::move(one));
+}
+
+std::optional<MixedStages> Candidates::next() {
+  Alike* best = nullptr;
+  double least = 0;
+  for (auto& [key, one] : alike_) {
+    if (one.next == one.layouts.size()) continue;
+    const auto known = least_.find(key.first);
+    const double expected = known == least_.end() ? 1 : known->second;
+    const double step = one.layouts[one.next].step * one.correction.value_or(expected);
+    if (best == nullptr || step < least) {
+      best = &one;
+      least = step;
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  return best->layouts[best->next++];
+}
+
+void Candidates::learn(const MixedStages& layout, double step) {
+  const double correction = step / layout.step;
+  alike_.at(key_of(layout)).correction = correction;
+  double& least = least_.try_emplace(layout.micro_batches, correction).first->second;
+  least = std::min(least, correction);
+}
+
+Candidates::Key Candidates::key_of(const MixedStages& mixed) const {
+  Key key{mixed.micro_batches, {}};
+  for (const LayoutStage& stage : mixed.layout.stages) {
+    key.second.insert({static_cast<std::size_t>(cluster_[stage.groups[0][0]].model),
+                       stage.groups.size(), stage.groups[0].size()});
+  }
+  return key;
+}
+
+}  // namespace parsim::strategies::mixed

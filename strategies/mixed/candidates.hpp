@@ -1,0 +1,41 @@
+// In which order layouts are priced. Private to the search for mixed stages.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "strategies/mixed_stages.hpp"
+
+namespace parsim::strategies::mixed {
+
+/// Hands out layouts, the most promising first: the closed form errs alike for layouts with as many
+/// micro-batches and stages of the same shapes, in whatever order and number, so that their last
+/// price corrects it. Of shapes without a price the least correction of as many micro-batches is
+/// expected.
+class Candidates {
+ public:
+  Candidates(const Cluster& cluster, std::vector<MixedStages> all);
+  std::optional<MixedStages> next();
+  void learn(const MixedStages& layout, double step);
+
+ private:
+  using Shape = std::array<std::size_t, 3>;  ///< device model, replicas, tensor degree
+  using Key = std::pair<std::int32_t, std::set<Shape>>;
+  struct Alike {
+    std::vector<MixedStages> layouts;  ///< best first
+    std::size_t next = 0;
+    std::optional<double> correction;
+  };
+  [[nodiscard]] Key key_of(const MixedStages& mixed) const;
+
+  const Cluster& cluster_;
+  std::map<Key, Alike> alike_;
+  std::map<std::int32_t, double> least_;  ///< correction, by micro-batches
+};
+
+}  // namespace parsim::strategies::mixed

@@ -1,0 +1,149 @@
+// Pipelines rearranged from others: by the same closed form as the search that looks at all of
+// them, and where a large cluster's search leaves something out, better.
+#include "strategies/mixed/rearrange.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <limits>
+#include <random>
+
+#include "strategies/mixed/search.hpp"
+#include "strategies/mixed_stages.hpp"
+#include "tests/support/approx.hpp"
+#include "tests/support/world.hpp"
+#include "topologies/cluster_file.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using strategies::StrategyInput;
+using strategies::mixed::Detail;
+using strategies::mixed::DeviceClass;
+using strategies::mixed::Pipeline;
+using strategies::mixed::rearranged;
+using strategies::mixed::ShapedPipeline;
+using strategies::mixed::StageCosts;
+using strategies::mixed::StageShape;
+
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+/// Two kinds of machines, on a switch.
+std::string machines(const std::string& first, int first_count, const std::string& second,
+                     int second_count, int devices) {
+  const std::string guessed = "latency = \"5 us\"\nlabel = \"guessed\"\nsource = \"test\"\n";
+  std::string text = "name = \"mixed\"\nswitches = [\"ethernet\"]\n";
+  const auto add = [&](const std::string& name, const std::string& model, int count) {
+    text += fmt::format(
+        "[[nodes]]\nname = \"{}\"\ncount = {}\ndevices = [{{ model = \"{}\", count = {} }}]\n"
+        "switches = [\"bus\"]\n[[nodes.links]]\na = \"gpu*\"\nb = \"bus\"\n"
+        "effective_rate = \"60 GB/s\"\n{}",
+        name, count, model, devices, guessed);
+  };
+  add("a", first, first_count);
+  add("b", second, second_count);
+  return text + "[[links]]\na = \"*.bus\"\nb = \"ethernet\"\neffective_rate = \"100 Gbit/s\"\n" +
+         guessed;
+}
+
+ShapedPipeline shaped(const std::vector<StageShape>& shapes, const Pipeline& pipeline) {
+  ShapedPipeline result;
+  for (const auto& stage : pipeline.stages) {
+    result.shapes.push_back(shapes[stage.shape]);
+    result.first_block.push_back(stage.first_block);
+  }
+  result.step = pipeline.step;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("rearranged: never better than the best of all pipelines, and seldom far from it") {
+  std::mt19937 random(3);
+  const std::vector<std::string> models{"a100-sxm4-40", "v100-sxm2", "t4", "rtx-3090"};
+  int near = 0, all = 0;
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble, PipelineSchedule::gpipe}) {
+    for (int i = 0; i < 4; ++i) {
+      const std::size_t first = random() % models.size();
+      const World world(
+          "gpt:layers=8,hidden=1024,heads=8,seq_length=256,vocab_size=4096",
+          topologies::parse_cluster(
+              machines(models[first], 1, models[(first + 1) % models.size()], 1, 4), "test.toml"));
+      StrategyInput input = world.input(32);
+      input.optimizer = Optimizer::adam;
+      input.schedule = schedule;
+      const std::int32_t number = random() % 2 == 0 ? 8 : 16;
+      const std::vector<DeviceClass> classes = strategies::mixed::device_classes(input, 4);
+      StageCosts costs(input, classes);
+      const auto shapes = stage_shapes(input, classes, costs, number, Detail::all);
+      std::int64_t steps = std::numeric_limits<std::int64_t>::max();
+      const std::vector<Pipeline> found =
+          best_pipelines(input, classes, costs, shapes, number, 200, unlimited, Detail::all, steps);
+      REQUIRE(!found.empty());
+      const ShapedPipeline best = shaped(shapes, found.front());
+      // From the best there is no way on; from the worst that is kept there is one to it.
+      CHECK(rearranged(input, classes, costs, number, best, 1, unlimited).at(0).step ==
+            approx(best.step));
+      ShapedPipeline start = shaped(shapes, found.back());
+      const double before = start.step;
+      // What its stages are worth is found anew, with the best borders between them.
+      start.step = unlimited;
+      const ShapedPipeline other =
+          rearranged(input, classes, costs, number, start, 1, unlimited).at(0);
+      CHECK(other.step <= before * (1 + 1e-9));
+      // ZB-H1's memory is known in full here, there only of the stages behind.
+      CHECK(other.step >= best.step * (1 - 1e-9));
+      near += other.step <= 1.01 * best.step ? 1 : 0;
+      ++all;
+    }
+  }
+  CAPTURE(near);
+  CHECK(near * 4 >= all * 3);
+}
+
+TEST_CASE("rearranged: a large cluster's pipeline returns to machines of the first kind") {
+  const World world(
+      "gpt:layers=24,hidden=2048,heads=16,seq_length=1024,vocab_size=32000",
+      topologies::parse_cluster(machines("a100-sxm4-40", 3, "v100-sxm2", 3, 8), "test.toml"));
+  StrategyInput input = world.input(128);
+  input.precision = Precision::fp16;
+  input.optimizer = Optimizer::adam;
+  input.micro_batches = 32;
+  input.zero_stage = 1;
+  const std::vector<DeviceClass> classes = strategies::mixed::device_classes(input, 4);
+  StageCosts costs(input, classes);
+  const auto shapes = stage_shapes(input, classes, costs, 32, Detail::coarse);
+  std::int64_t steps = std::numeric_limits<std::int64_t>::max();
+  const std::vector<Pipeline> coarse =
+      best_pipelines(input, classes, costs, shapes, 32, 1, unlimited, Detail::coarse, steps);
+  REQUIRE(!coarse.empty());
+  const auto found = strategies::mixed_stages(input, 1);
+  REQUIRE(!found.empty());
+  CAPTURE(coarse.front().step);
+  CAPTURE(found.front().step);
+  CHECK(found.front().step < 0.98 * coarse.front().step);
+}
+
+TEST_CASE("rearranged: keeps the degrees that are given") {
+  const World world(
+      "gpt:layers=16,hidden=1024,heads=16,seq_length=512,vocab_size=8000",
+      topologies::parse_cluster(machines("a100-sxm4-40", 2, "v100-sxm2", 2, 8), "test.toml"));
+  StrategyInput input = world.input(64);
+  input.optimizer = Optimizer::adam;
+  input.micro_batches = 16;
+  input.tensor_parallel = 2;
+  input.data_parallel = 2;
+  input.pipeline_parallel = 6;
+  const auto found = strategies::mixed_stages(input, 8);
+  REQUIRE(!found.empty());
+  for (const auto& one : found) {
+    CHECK(one.layout.stages.size() == 6);
+    for (const auto& stage : one.layout.stages) {
+      CHECK(stage.groups.size() == 2);
+      for (const auto& group : stage.groups) CHECK(group.size() == 2);
+    }
+  }
+}
+
+}  // namespace parsim::testing
