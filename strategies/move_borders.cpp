@@ -85,7 +85,9 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
                     const std::function<Plan(const std::vector<std::size_t>&)>& make) {
   constexpr std::int64_t farthest = 4;        // units: a convolution and what follows it
   constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
-  constexpr double rounding_noise = 1e-9;
+  // Devices have several stages: the stages between two others keep their size.
+  const bool interleaved = start.first.size() > start.plan.schedule.rank_lists.size();
+  const double noise = interleaved ? 1e-3 : 1e-9;  // equal stages are to stay; rounding alone
   const std::size_t each = walk_of(start.plan);
   const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
   if (start.first.size() < 2 || 2 * each > most_work) return start;
@@ -93,6 +95,15 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
   const std::vector<std::size_t> units = units_of(input.network, input.granularity);
   Price least = estimated_price(input, estimator, start.plan);
   std::size_t work = each;
+  const auto improves = [&](std::vector<std::size_t> first) {
+    if ((work += each) > most_work) return false;
+    Plan plan = make(first);
+    const Price price = estimated_price(input, estimator, plan, least);
+    if (!price.better_than({least.overcommit, least.step * (1 - noise)})) return false;
+    least = price;
+    start = {std::move(first), std::move(plan)};
+    return true;
+  };
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t s = 1; s < start.first.size(); ++s) {
@@ -106,15 +117,17 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
         const auto border = static_cast<std::int64_t>(units[static_cast<std::size_t>(u)]);
         const bool possible =
             border > std::max(at(s - 1), first_kernel) && border < at(s + 1) && border != at(s);
-        if (!possible || (work += each) > most_work) continue;
-        Staged other{from, {}};
-        other.first[s] = static_cast<std::size_t>(border);
-        other.plan = make(other.first);
-        const Price price = estimated_price(input, estimator, other.plan, least);
-        if (!price.better_than({least.overcommit, least.step * (1 - rounding_noise)})) continue;
-        least = price;
-        start = std::move(other);
-        moved = true;
+        if (!possible) continue;
+        std::vector<std::size_t> first = from;
+        first[s] = static_cast<std::size_t>(border);
+        moved = improves(std::move(first)) || moved;
+      }
+    }
+    for (std::size_t from = 0; interleaved && from < start.first.size(); ++from) {
+      for (std::size_t to = 0; to < start.first.size(); ++to) {
+        if (to == from) continue;
+        auto first = handed_over(units, first_kernel, start.first, from, to, 1);
+        moved = (first && improves(*std::move(first))) || moved;
       }
     }
   }

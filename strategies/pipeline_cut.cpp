@@ -132,10 +132,8 @@ PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches) {
   }
 }
 
-PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches,
-                         const std::vector<std::size_t>& units) {
+ChainCosts costs_of_units(const ChainCosts& costs, const std::vector<std::size_t>& units) {
   const std::size_t layers = costs.until.at(0).size() - 1;
-  if (units.size() == layers) return pipeline_cut(costs, micro_batches);
   ChainCosts of_units;
   for (std::size_t s = 0; s < costs.until.size(); ++s) {
     std::vector<double>& until = of_units.until.emplace_back();
@@ -146,7 +144,14 @@ PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches,
     }
     until.push_back(costs.until[s][layers]);
   }
-  PipelineCut cut = pipeline_cut(of_units, micro_batches);
+  return of_units;
+}
+
+PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches,
+                         const std::vector<std::size_t>& units) {
+  const std::size_t layers = costs.until.at(0).size() - 1;
+  if (units.size() == layers) return pipeline_cut(costs, micro_batches);
+  PipelineCut cut = pipeline_cut(costs_of_units(costs, units), micro_batches);
   for (std::size_t& first : cut.first) first = units[first];
   return cut;
 }

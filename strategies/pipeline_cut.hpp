@@ -35,4 +35,8 @@ struct PipelineCut {
 [[nodiscard]] PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches,
                                        const std::vector<std::size_t>& units);
 
+/// The costs of a chain of units, of which `units` are the first layers.
+[[nodiscard]] ChainCosts costs_of_units(const ChainCosts& costs,
+                                        const std::vector<std::size_t>& units);
+
 }  // namespace parsim::strategies

@@ -98,9 +98,14 @@ struct Extract {
 constexpr std::size_t walked_at_once = 20'000;  ///< in a few thousandths of a second
 std::optional<Extract> extract_of(const Plan& plan, std::size_t most_cells = walked_at_once) {
   const std::vector<RankList>& lists = plan.schedule.rank_lists;
-  const auto stages = static_cast<std::int32_t>(lists.size());
-  const Extract extract{3 * stages, 4 * stages};  // multiples: see device_slots
-  bool many = plan.schedule.micro_batches >= 2 * (extract.few + extract.more);
+  const auto devices = static_cast<std::int32_t>(lists.size());
+  const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
+  // Unequal model chunks take longer until one round of micro-batches takes as long as the next.
+  const bool interleaved =
+      !stages.empty() && *std::max_element(stages.begin(), stages.end()) >= devices;
+  const std::int32_t rounds = interleaved ? 4 : 3;
+  const Extract extract{rounds * devices, (rounds + 1) * devices};  // multiples: see device_slots
+  bool many = plan.schedule.micro_batches >= 14 * devices;
   std::size_t cells = 0;
   for (std::size_t l = 0; many && l < plan.layers.size(); ++l) {
     cells += plan.layers[l].devices.size();

@@ -6,6 +6,7 @@
 #include "lowering/sync.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/experts.hpp"
+#include "strategies/interleaved_cut.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
@@ -29,28 +30,6 @@ std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std:
 /// Where the stage after this one begins.
 std::size_t end_of(const Arrangement& a, std::size_t stage, std::size_t layers) {
   return stage + 1 < a.degrees.stages() ? a.cut.first[stage + 1] : layers;
-}
-
-/// The closed form of pipeline_cut for stages of which every device has several: first and last
-/// micro-batches fill and drain the pipeline a chunk at a time,
-///
-///     step = (Σ load + 2 Σ hand-over) / chunks + (micro-batches - 1 / chunks) · max(device's loads)
-///
-/// for equal stages (micro-batches · chunks + devices - 1) loads (Narayanan et al. 2021, section
-/// 2.2).
-double interleaved_step(const Arrangement& a, const ChainCosts& costs) {
-  const std::size_t layers = costs.until[0].size() - 1;
-  std::vector<double> of_device(a.degrees.pipeline);
-  double all = 0;
-  for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
-    const std::size_t begin = a.cut.first[s];
-    const double load = costs.until[s][end_of(a, s, layers)] - costs.until[s][begin];
-    of_device[s % a.degrees.pipeline] += load;
-    all += load + (s > 0 ? 2 * costs.hand_over[s][begin] : 0);
-  }
-  const double share = 1 / static_cast<double>(a.degrees.chunks);
-  return share * all +
-         (a.degrees.micro_batches - share) * *std::max_element(of_device.begin(), of_device.end());
 }
 
 }  // namespace
@@ -310,12 +289,37 @@ ChainCosts Arranging::costs_of(const Arrangement& a) {
   return costs;
 }
 
+/// With as many blocks in each stage, as Megatron-LM cuts unless it is given a layout, where no
+/// other cut is clearly faster.
+PipelineCut Arranging::interleaved(const ParallelDegrees& degrees, const ChainCosts& costs) const {
+  constexpr double clearly = 1e-3;
+  const Interleaving pipeline{degrees.pipeline, degrees.chunks, degrees.micro_batches,
+                              input_.pipeline_sends};
+  std::vector<std::size_t> units = units_;
+  // No stage holds inputs alone.
+  const std::vector<Layer>& chain = input_.network.layers;
+  const auto computes = [](const Layer& layer) { return layer.kind.as<Input>() == nullptr; };
+  const auto first_kernel =
+      static_cast<std::size_t>(std::find_if(chain.begin(), chain.end(), computes) - chain.begin());
+  const auto inputs = [&](std::size_t unit) { return unit > 0 && unit <= first_kernel; };
+  if (units.size() > degrees.stages()) std::erase_if(units, inputs);
+  PipelineCut cut = interleaved_cut(costs, pipeline, units);
+  const std::vector<std::size_t> blocks = first_layers_of_blocks(input_.network);
+  if (blocks.empty() || blocks.size() % degrees.stages() != 0) return cut;
+  PipelineCut equal;
+  for (std::size_t b = 0; b < blocks.size(); b += blocks.size() / degrees.stages()) {
+    equal.first.push_back(blocks[b]);
+  }
+  equal.step = interleaved_step(costs, pipeline, equal.first);
+  return equal.step <= (1 + clearly) * cut.step ? equal : cut;
+}
+
 Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices) {
   Arrangement a{degrees, std::move(devices), {}, {}};
   a.shares = shares(degrees, a.devices);
   const ChainCosts costs = costs_of(a);
-  a.cut = pipeline_cut(costs, degrees.micro_batches, units_);
-  if (degrees.chunks > 1) a.cut.step = interleaved_step(a, costs);
+  a.cut = degrees.chunks > 1 ? interleaved(degrees, costs)
+                             : pipeline_cut(costs, degrees.micro_batches, units_);
   a.cut.step += sums_left_over(a, costs.until);
   return a;
 }

@@ -75,6 +75,8 @@ class Arranging {
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
   const std::vector<double>& until(const Arrangement& a, std::size_t stage);
   ChainCosts costs_of(const Arrangement& a);
+  [[nodiscard]] PipelineCut interleaved(const ParallelDegrees& degrees,
+                                        const ChainCosts& costs) const;
   [[nodiscard]] double expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
                                        std::int64_t samples) const;
   [[nodiscard]] double owners(const Arrangement& a, const Layer& layer) const;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/layout.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
@@ -237,13 +238,14 @@ TEST_CASE("memory: interleaved 1F1B keeps 1 + (p - 1) / (p·v) as much, by hand"
     const World world(network_of(text + "; loss"), star_of(4, "10 GB/s", "1us"));
     strategies::StrategyInput input = world.input(micro_batches);
     input.micro_batches = micro_batches;
-    input.tensor_parallel = input.data_parallel = 1;
-    input.pipeline_parallel = 4;
-    input.virtual_pipeline = chunks;
+    std::vector<std::size_t> first{0};  // the input with the first dense layer
+    for (std::size_t s = 1; s < 4 * static_cast<std::size_t>(chunks); ++s) first.push_back(s + 1);
+    const strategies::Layout layout = strategies::even_layout(
+        first, 1, 1, {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}}, chunks);
     constexpr std::int64_t sample = 8 * 4;
     std::vector<std::int64_t> numbers;
     for (const lowering::MemoryUse& use :
-         strategies::memory_use(input, strategies::plan_tensor(input))) {
+         strategies::memory_use(input, strategies::plan_layout(input, layout))) {
       const std::int64_t gradients = 2 * sample;  // of an output and of what it is made from
       CHECK((use.activations.value - gradients) % (2 * sample) == 0);
       numbers.push_back((use.activations.value - gradients) / (2 * sample));
