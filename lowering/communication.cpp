@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace parsim::lowering {
 
@@ -23,8 +24,8 @@ void occupy_all(PricedCommunication& communication, std::span<const DeviceId> gr
 /// Turns bytes by hop into loads. No link is busy for longer than the communication takes: where
 /// the cost model's algorithm sends less over a link than the rings here do (a tree between
 /// machines), all loads shrink alike.
-void load(PricedCommunication& communication, const std::map<std::size_t, double>& bytes,
-          const Cluster& cluster) {
+template <class ByHop>
+void load(PricedCommunication& communication, const ByHop& bytes, const Cluster& cluster) {
   for (const auto& [hop, carried] : bytes) {
     const double seconds = carried / cluster.links[hop / 2].rate.value;
     communication.loads.push_back({static_cast<std::uint32_t>(hop), seconds});
@@ -126,9 +127,9 @@ PricedCommunication CommunicationPricer::ring(CollectiveKind kind, std::span<con
   if (group.size() < 2) return communication;
   communication.seconds = cost_.collective(kind, group, payload).count();
   const double rounds = bus_factor(kind, group.size());
-  std::map<std::size_t, double> bytes;
+  std::vector<std::pair<std::size_t, double>> bytes;  // shares are by hop
   for (const Share& share : shares(group)) {
-    bytes[share.hop] = rounds * share.part * static_cast<double>(payload.value);
+    bytes.emplace_back(share.hop, rounds * share.part * static_cast<double>(payload.value));
   }
   load(communication, bytes, cluster_);
   return communication;

@@ -271,14 +271,17 @@ ChainCosts Arranging::costs_of(const Arrangement& a) {
     const double dear = 10 * (costs.until[s - 1].back() + costs.until[s].back());
     const auto ways_across = static_cast<std::int64_t>(degrees.group());
     const auto parts = static_cast<std::int64_t>(degrees.context);
+    std::map<std::pair<std::int64_t, std::int64_t>, double> known;  // blocks hand over the same
     for (std::size_t l = 0; l < boundary_.size(); ++l) {
       const auto bytes = [&](double of_sample) {
         return static_cast<std::int64_t>(of_sample) * most;
       };
       const Bytes shares{bytes(boundary_[l]) * together / ways_across};
       const Bytes whole{bytes(gathered(degrees.tensor)[l]) / parts};
-      double time = shares.value > 0 ? input_.cost.transfer(from, to, shares).count() : dear;
-      if (shares.value > 0 && whole.value > 0 && degrees.tensor > 1) {
+      const auto [at, fresh] = known.try_emplace({shares.value, whole.value});
+      double& time = at->second;
+      if (fresh) time = shares.value > 0 ? input_.cost.transfer(from, to, shares).count() : dear;
+      if (fresh && shares.value > 0 && whole.value > 0 && degrees.tensor > 1) {
         time +=
             input_.cost.collective(CollectiveKind::all_gather, next.first(degrees.tensor), whole)
                 .count();
@@ -336,12 +339,16 @@ double Arranging::least_step(const ParallelDegrees& degrees, const std::vector<D
   // Stages that work equally long share the layers as their speeds allow.
   double speed = 0;
   for (std::size_t d = 0; d < degrees.pipeline; ++d) {
-    double updates = 0;
-    for (const Seconds update : update_times(input_, devices_of_stage(a, d)[0],
-                                             static_cast<std::int64_t>(degrees.tensor))) {
-      updates += update.count() / degrees.micro_batches;
+    const DeviceId device = devices_of_stage(a, d)[0];
+    const auto [at, fresh] = updates_.try_emplace(
+        {input_.cluster[device].model, degrees.tensor, degrees.micro_batches}, 0);
+    if (fresh) {
+      for (const Seconds update :
+           update_times(input_, device, static_cast<std::int64_t>(degrees.tensor))) {
+        at->second += update.count() / degrees.micro_batches;
+      }
     }
-    const double load = until(a, d).back() - updates;
+    const double load = until(a, d).back() - at->second;
     if (load <= 0) return 0;
     speed += 1 / load;
   }

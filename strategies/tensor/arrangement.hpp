@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,8 @@ class Arranging {
   std::map<std::vector<std::int64_t>, std::vector<double>>
       until_;                               ///< by what distinguishes stages
   std::map<std::int32_t, double> time_on_;  ///< by model: the whole network
+  /// By model, tensor degree and micro-batches: all updates, a micro-batch's share.
+  std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, double> updates_;
 };
 
 }  // namespace parsim::strategies::tensor
