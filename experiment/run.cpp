@@ -12,6 +12,7 @@
 #include "experiment/progress.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/hypergraph/exchange.hpp"
+#include "strategies/idle_devices.hpp"
 #include "strategies/mixed_stages.hpp"
 #include "strategies/price.hpp"
 
@@ -328,6 +329,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
     result.notes.push_back(std::move(note));
   }
   for (std::string& line : strategies::stage_reasons(experiment.strategy_input(), plan)) {
+    result.notes.push_back(std::move(line));
+  }
+  for (std::string& line : strategies::idle_devices(experiment.strategy_input(), plan)) {
     result.notes.push_back(std::move(line));
   }
   if (const std::string anomaly = links_anomaly(experiment, run, plan); !anomaly.empty()) {

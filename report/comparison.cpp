@@ -10,6 +10,7 @@
 #include "report/result_table.hpp"
 #include "report/runs.hpp"
 #include "report/scaling.hpp"
+#include "strategies/idle_devices.hpp"
 
 namespace parsim::report {
 
@@ -199,6 +200,11 @@ Document report_comparison(const experiment::Experiment& experiment,
     note(experiment::what_would_fit(experiment));
   }
   note(equal_plans(results));
+  if (!results.empty()) {
+    for (const std::string& line : results.front().notes) {
+      if (line.starts_with(strategies::idle_line)) note(results.front().strategy + ": " + line);
+    }
+  }
   note(unfollowed_line(experiment.request, results));
   note(launch_line(results));
   for (R result : results) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -68,6 +69,54 @@ class Reasons {
     std::vector<std::string> lines;
     for (std::size_t s = 0; s < shapes_.size(); ++s) lines.push_back(line(s));
     return lines;
+  }
+
+  /// See idle_class. `samples`: of a micro-batch.
+  IdleClass of_idle(std::size_t of_class, std::size_t free, std::int64_t samples) {
+    constexpr double unknown = std::numeric_limits<double>::infinity();
+    double least_time = unknown, least_send = unknown;
+    Member fastest{of_class};
+    Bytes least_need{std::numeric_limits<std::int64_t>::max()};
+    const Bytes room = usable({of_class});
+    const std::size_t most = std::min(free, classes_[of_class].of_machine());
+    for (std::size_t tensor = 1; tensor <= most; tensor *= 2) {
+      const std::size_t count = std::min(free / tensor, static_cast<std::size_t>(samples));
+      const StageShape shape{{{of_class, tensor, count, even_split(samples, count)}}};
+      const std::vector<double> times = costs_.times(shape);
+      for (std::size_t b = 0; b < costs_.blocks(); ++b) {
+        const StageCosts::Need need =
+            costs_.need(shape, shape.members[0], b, b + 1, micro_batches_);
+        const Bytes needed{static_cast<std::int64_t>(need.once + need.each)};
+        least_need = std::min(least_need, needed);
+        if (needed > room) continue;
+        const double time = times[b * (costs_.blocks() + 1) + b + 1];
+        if (time >= least_time) continue;
+        least_time = time;
+        fastest = shape.members[0];
+      }
+      for (std::size_t s = 0; s < shapes_.size(); ++s) {
+        const std::size_t first = std::max<std::size_t>(1, block(s));
+        least_send = std::min(least_send, costs_.send(shapes_[s], shape, first).time);
+      }
+    }
+    const std::string slowest = to_text(Seconds{slowest_});
+    if (least_need > room) {
+      return {
+          fmt::format("a block needs at least {} of {} there", to_text(least_need), to_text(room)),
+          {}};
+    }
+    if (least_time > slowest_) {
+      return {fmt::format("a block takes at least {} for a micro-batch there, the slowest stage {}",
+                          to_text(Seconds{least_time}), slowest),
+              {}};
+    }
+    if (least_send > slowest_) {
+      return {fmt::format("handing a micro-batch over to them takes at least {}, the slowest stage "
+                          "{}",
+                          to_text(Seconds{least_send}), slowest),
+              {}};
+    }
+    return {"", fastest};
   }
 
  private:
@@ -208,6 +257,14 @@ std::vector<std::string> stage_reasons(const StrategyInput& input,
                                        const std::vector<DeviceClass>& classes, StageCosts& costs,
                                        const Layout& layout, std::int32_t micro_batches) {
   return Reasons(input, classes, costs, layout, micro_batches).all();
+}
+
+IdleClass idle_class(const StrategyInput& input, const std::vector<DeviceClass>& classes,
+                     StageCosts& costs, const Layout& layout, const Plan& plan,
+                     std::size_t of_class, std::size_t free) {
+  const std::int32_t micro_batches = plan.schedule.micro_batches;
+  return Reasons(input, classes, costs, layout, micro_batches)
+      .of_idle(of_class, free, plan.batch / micro_batches);
 }
 
 }  // namespace parsim::strategies::mixed

@@ -25,4 +25,19 @@ namespace parsim::strategies::mixed {
                                                      StageCosts& costs, const Layout& layout,
                                                      std::int32_t micro_batches);
 
+/// What a stage of one block would be on devices of one class that a plan leaves out.
+struct IdleClass {
+  /// That a block takes or needs too much there at least, in the shape that suits it best, beside
+  /// the slowest stage's time for a micro-batch, or that handing one over to them takes longer.
+  /// Empty if a stage on them could keep up.
+  std::string reason;
+  Member fastest;  ///< of the shapes that have memory for a block
+};
+
+/// free   how many of the class
+[[nodiscard]] IdleClass idle_class(const StrategyInput& input,
+                                   const std::vector<DeviceClass>& classes, StageCosts& costs,
+                                   const Layout& layout, const Plan& plan, std::size_t of_class,
+                                   std::size_t free);
+
 }  // namespace parsim::strategies::mixed
