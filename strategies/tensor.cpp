@@ -119,6 +119,17 @@ void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
   }
 }
 
+/// Throws InputError if more replicas are given than a micro-batch has samples.
+void expect_fed_replicas(const StrategyInput& input) {
+  const std::int64_t samples = input.batch / input.micro_batches.value_or(1);
+  if (input.data_parallel.value_or(1) <= samples) return;
+  throw InputError("strategy 'tensor'",
+                   fmt::format("--dp {} and {} of {}", *input.data_parallel,
+                               counted(input.micro_batches.value_or(1), "micro-batch"),
+                               counted(samples, "sample")),
+                   "accepted: no more replicas than a micro-batch has samples");
+}
+
 }  // namespace
 
 Plan plan_tensor(const StrategyInput& input) {
@@ -126,6 +137,7 @@ Plan plan_tensor(const StrategyInput& input) {
   if (input.micro_batches) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
+  expect_fed_replicas(input);
   expect_interleavable(input, input.pipeline_parallel, "--vp");
   expect_experts(input);
   tensor::expect_context(input);

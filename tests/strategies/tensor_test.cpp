@@ -373,6 +373,13 @@ TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
   StrategyInput replicas = world.input(24);
   replicas.data_parallel = 3;
   CHECK(plan_tensor(replicas).notes.at(0).find(" x data 3, ") != std::string::npos);
+  replicas.micro_batches = 12;
+  CHECK_THROWS_WITH_AS(static_cast<void>(plan_tensor(replicas)),
+                       "strategy 'tensor': --dp 3 and 12 micro-batches of 2 samples; accepted: no "
+                       "more replicas than a micro-batch has samples",
+                       InputError);
+  replicas.micro_batches = 8;
+  CHECK_NOTHROW(static_cast<void>(plan_tensor(replicas)));
   const Plan plan = plan_tensor(asked(world, 24, 4, 1, 1));
   CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batch",
                                                "4 of 6 devices are used"});
