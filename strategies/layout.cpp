@@ -76,10 +76,10 @@ class LayoutPlanner {
       note_idle_replicas(plan, stage, shares[stage]);
     }
     plan.notes.insert(plan.notes.end(), splits_.notes().begin(), splits_.notes().end());
-    note_sequence_parallel(input_, plan);
     note_unused_gpus(plan);
     divide_experts(plan);
     overlap_products(input_, plan);
+    note_sequence_parallel(input_, plan);
     plan.buckets = gradient_buckets(input_);
     return plan;
   }

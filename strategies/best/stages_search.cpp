@@ -7,6 +7,27 @@
 
 namespace parsim::strategies {
 
+namespace {
+
+/// Plans of a layout with each of the options, those that change nothing left out.
+std::vector<Plan> in_groups(const StrategyInput& input, const std::vector<GroupOptions>& groups,
+                            const MixedStages& stages) {
+  std::vector<Plan> plans;
+  for (const GroupOptions& options : groups) {
+    Plan plan = plan_of_stages(with_groups(input, options), stages);
+    const auto same = std::find_if(plans.begin(), plans.end(),
+                                   [&](const Plan& other) { return other.layers == plan.layers; });
+    if (same == plans.end()) {
+      plans.push_back(std::move(plan));
+    } else {
+      *same = std::move(plan);  // it has no note on what an option does not change
+    }
+  }
+  return plans;
+}
+
+}  // namespace
+
 std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
                                                    lowering::Estimator& estimator,
                                                    const Price& limit) {
@@ -32,8 +53,7 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
       MemorySearch memory(ordered, estimator);
       const bool named = !input.schedule && schedule == PipelineSchedule::zero_bubble;
       for (const MixedStages& one : best_stages(asked, estimator, finalists, mixed_stages(asked))) {
-        for (const GroupOptions& options : groups) {
-          const Plan plan = plan_of_stages(with_groups(asked, options), one);
+        for (const Plan& plan : in_groups(asked, groups, one)) {
           for (PricedPlan& variant : memory.variants(
                    plan, named ? "mixed stages, zero-bubble" : "mixed stages", useful)) {
             if (variant.price.fits()) {

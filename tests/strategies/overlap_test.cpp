@@ -98,6 +98,23 @@ TEST_CASE("overlap: the longer of four chunks and of three messages and a chunk,
   }
 }
 
+TEST_CASE("overlap: a layout is said to change nothing only where it does not") {
+  const World world("gpt:layers=2,hidden=64,heads=4,seq_length=64,vocab_size=96,ffn_hidden=256",
+                    "nvswitch:2,device=v100-sxm2,rate=130GB/s");
+  strategies::StrategyInput input = world.input(4);
+  input.sequence_parallel = input.tensor_overlap = true;
+  const DeviceId a{0}, b{1};
+  const auto notes = [&](const strategies::Layout& layout) {
+    std::size_t count = 0;
+    for (const std::string& note : plan_layout(input, layout).notes) {
+      count += note.find("changes nothing") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  };
+  CHECK(notes({{{0, {{a, b}}, {}}}}) == 0);
+  CHECK(notes({{{0, {{a}, {b}}, {}}}}) == 2);
+}
+
 TEST_CASE("overlap: moves what the collectives move, in messages") {
   const World world("gpt:layers=2,hidden=64,heads=4,seq_length=64,vocab_size=96,ffn_hidden=256",
                     "nvswitch:4,device=v100-sxm2,rate=130GB/s");
