@@ -31,11 +31,9 @@ namespace {
 using mixed::DeviceClass;
 
 constexpr std::size_t most_kinds = 4;
-/// Devices of a class are counted in ten bits.
-constexpr std::size_t most_devices_of_kind = 1000;
-/// Of the best pipelines of a number of micro-batches so many are rearranged, if they are not that
-/// much slower than the best.
-constexpr std::size_t rearranged = 1;
+constexpr std::size_t most_devices_of_kind = 1000;  // they are counted in ten bits
+/// So many pipelines are rearranged, if they are not that much slower than the best.
+constexpr std::size_t most_rearranged = 12;
 constexpr double worth_rearranging = 1.1;
 
 /// Numbers of micro-batches: the batch by one sample, two, four and so on.
@@ -303,28 +301,36 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   std::size_t devices = 0;
   for (const mixed::DeviceClass& one : classes) devices += one.size();
   const std::vector<std::int32_t> numbers = micro_batch_numbers(input);
-  std::vector<std::pair<std::int32_t, mixed::ShapedPipeline>> coarse;
+  std::vector<std::pair<std::int32_t, mixed::ShapedPipeline>> starts;
   const auto take = [&](const mixed::ShapedPipeline& pipeline, std::int32_t number) {
     limit = std::min(limit, near * pipeline.step);
     auto layout = layout_of(classes, costs, pipeline);
     if (layout) all.push_back({std::move(*layout), number, pipeline.step});
   };
-  const auto search = [&](std::int32_t number, mixed::Detail detail, std::int64_t& steps) {
-    const auto shapes = mixed::stage_shapes(input, classes, costs, number, detail);
-    std::size_t starts = 0;
-    for (const mixed::Pipeline& found : mixed::best_pipelines(input, classes, costs, shapes, number,
-                                                              count, limit, detail, steps)) {
-      const mixed::ShapedPipeline pipeline = shaped(shapes, found);
-      take(pipeline, number);
-      const bool starts_here = detail == mixed::Detail::coarse && starts++ < rearranged;
-      if (starts_here) coarse.emplace_back(number, pipeline);
+  const auto best_of = [&](std::int32_t number, const std::vector<mixed::StageShape>& shapes,
+                           std::size_t wanted, mixed::Detail detail, std::int64_t& steps) {
+    std::vector<mixed::ShapedPipeline> found;
+    for (const mixed::Pipeline& pipeline : mixed::best_pipelines(
+             input, classes, costs, shapes, number, wanted, limit, detail, steps)) {
+      found.push_back(shaped(shapes, pipeline));
+      take(found.back(), number);
     }
+    return found;
   };
   std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
-  for (const std::int32_t number : numbers) search(number, mixed::Detail::coarse, unlimited);
-  std::stable_sort(coarse.begin(), coarse.end(),
+  for (const std::int32_t number : numbers) {
+    const auto shapes = mixed::stage_shapes(input, classes, costs, number, mixed::Detail::coarse);
+    const auto search = [&](const std::vector<mixed::StageShape>& some, std::size_t wanted) {
+      auto found = best_of(number, some, wanted, mixed::Detail::coarse, unlimited);
+      if (!found.empty()) starts.emplace_back(number, std::move(found.front()));
+    };
+    search(shapes, count);
+    for (const auto& even : mixed::even_shapes(shapes)) search(even, 1);
+  }
+  std::stable_sort(starts.begin(), starts.end(),
                    [](const auto& a, const auto& b) { return a.second.step < b.second.step; });
-  for (const auto& [number, pipeline] : coarse) {
+  starts.resize(std::min(starts.size(), most_rearranged));
+  for (const auto& [number, pipeline] : starts) {
     if (pipeline.step > limit / near * worth_rearranging) break;
     for (const mixed::ShapedPipeline& other :
          mixed::rearranged(input, classes, costs, number, pipeline, count, limit)) {
@@ -336,7 +342,9 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
     for (std::size_t n = 0; n < numbers.size(); ++n) {
       const auto share = steps / static_cast<std::int64_t>(numbers.size() - n);
       std::int64_t left = share;
-      search(numbers[n], mixed::Detail::all, left);
+      const auto shapes =
+          mixed::stage_shapes(input, classes, costs, numbers[n], mixed::Detail::all);
+      best_of(numbers[n], shapes, count, mixed::Detail::all, left);
       steps -= share - left;
     }
   }

@@ -97,26 +97,33 @@ void keep_accepted(const StrategyInput& input, Candidates& candidates, const Pla
   std::erase_if(candidates, refused);
 }
 
-/// Adds plans whose stages differ. Finalists that an estimate finds much slower are not simulated.
-void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
-               std::vector<Plan>& plans) {
+/// The best of the plans and of some whose stages differ, which are simulated if there is a
+/// simulator: of stages with slow links between them estimates err by more than of equal ones.
+Plan best_with_mixed(const StrategyInput& input, lowering::Estimator& estimator,
+                     std::vector<Plan> plans) {
   constexpr std::size_t few = 2;
-  std::vector<std::pair<Price, Plan>> all;
-  for (Plan& plan : mixed_plans(input, estimator, few, mixed_stages(input)))
-    plans.push_back(std::move(plan));
-  keep_accepted(input, plans, [](const Plan& plan) { return plan; });
-  for (Plan& plan : plans) {
-    const Price price = estimated_price(input, estimator, plan);
-    all.emplace_back(price, std::move(plan));
+  std::vector<Plan> mixed = mixed_plans(input, estimator, few, mixed_stages(input));
+  const auto accepted = [&](const Plan& plan) {
+    return !input.accepts || input.accepts(with_memory_options(input, plan));
+  };
+  if (std::any_of(plans.begin(), plans.end(), accepted) ||
+      std::any_of(mixed.begin(), mixed.end(), accepted)) {
+    std::erase_if(plans, [&](const Plan& plan) { return !accepted(plan); });
+    std::erase_if(mixed, [&](const Plan& plan) { return !accepted(plan); });
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const auto& a, const auto& b) { return a.first.better_than(b.first); });
-  plans.clear();
-  for (auto& [price, plan] : all) {
-    const bool late = price.overcommit != all[0].first.overcommit ||
-                      price.step > worth_simulating * all[0].first.step;
-    if (plans.empty() || !late) plans.push_back(std::move(plan));
+  const auto price = [&](const Plan& plan) {
+    return input.simulate ? simulated_price(input, plan) : estimated_price(input, estimator, plan);
+  };
+  if (!plans.empty()) mixed.insert(mixed.begin(), plans[best_by_simulation(input, plans)]);
+  std::size_t best = 0;
+  Price least = price(mixed[0]);
+  for (std::size_t p = 1; p < mixed.size(); ++p) {
+    const Price other = price(mixed[p]);
+    if (!other.better_than(least)) continue;
+    best = p;
+    least = other;
   }
+  return std::move(mixed[best]);
 }
 
 /// Throws InputError if more replicas are given than a micro-batch has samples.
@@ -192,7 +199,7 @@ Plan plan_tensor(const StrategyInput& input) {
   for (auto& [step, plan] : moved) {
     if (plans.size() < finalists) plans.push_back(std::move(plan));
   }
-  if (has_mixed_stages(input)) add_mixed(input, estimator, plans);
+  if (has_mixed_stages(input)) return best_with_mixed(input, estimator, std::move(plans));
   return std::move(plans[best_by_simulation(input, plans)]);
 }
 

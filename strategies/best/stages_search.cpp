@@ -4,6 +4,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/mixed_stages.hpp"
 #include "strategies/out_of_time.hpp"
+#include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {
 
@@ -31,7 +32,7 @@ std::vector<Plan> in_groups(const StrategyInput& input, const std::vector<GroupO
 std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
                                                    lowering::Estimator& estimator,
                                                    const Price& limit) {
-  if ((input.zero_stage && input.schedule) || !has_mixed_stages(input)) return {};
+  if (!has_mixed_stages(input)) return {};
   constexpr std::size_t finalists = 6;
   std::vector<PipelineSchedule> schedules{PipelineSchedule::one_f_one_b,
                                           PipelineSchedule::zero_bubble};
@@ -41,7 +42,9 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
   // of.
   StrategyInput asked =
       with_groups(input, {groups.front().sequence_parallel, input.tensor_overlap});
-  asked.simulate = {};
+  // Where simulations take long, estimates must do.
+  constexpr std::size_t most = 20'000;  // layers x devices
+  if (input.network.layers.size() * workers(input).size() > most) asked.simulate = {};
   if (!asked.zero_stage) asked.zero_stage = 1;  // more of ZeRO sends more
   std::vector<PricedPlan> candidates;
   Price useful = limit;

@@ -13,9 +13,8 @@ std::optional<MixedStages> Candidates::next() {
   double least = 0;
   for (auto& [key, one] : alike_) {
     if (one.next == one.layouts.size()) continue;
-    const auto known = least_.find(key.first);
-    const double expected = known == least_.end() ? 1 : known->second;
-    const double step = one.layouts[one.next].step * one.correction.value_or(expected);
+    const double step =
+        one.layouts[one.next].step * one.correction.value_or(least_correction_.value_or(1));
     if (best == nullptr || step < least) {
       best = &one;
       least = step;
@@ -28,8 +27,7 @@ std::optional<MixedStages> Candidates::next() {
 void Candidates::learn(const MixedStages& layout, double step) {
   const double correction = step / layout.step;
   alike_.at(key_of(layout)).correction = correction;
-  double& least = least_.try_emplace(layout.micro_batches, correction).first->second;
-  least = std::min(least, correction);
+  least_correction_ = std::min(correction, least_correction_.value_or(correction));
 }
 
 Candidates::Key Candidates::key_of(const MixedStages& mixed) const {

@@ -15,8 +15,8 @@ namespace parsim::strategies::mixed {
 
 /// Hands out layouts, the most promising first: the closed form errs alike for layouts with as many
 /// micro-batches and stages of the same shapes, in whatever order and number, so that their last
-/// price corrects it. Of shapes without a price the least correction of as many micro-batches is
-/// expected.
+/// price corrects it. Of shapes without a price the least correction so far is expected, so that
+/// each is looked at before one that is known to be worse.
 class Candidates {
  public:
   Candidates(const Cluster& cluster, std::vector<MixedStages> all);
@@ -35,7 +35,7 @@ class Candidates {
 
   const Cluster& cluster_;
   std::map<Key, Alike> alike_;
-  std::map<std::int32_t, double> least_;  ///< correction, by micro-batches
+  std::optional<double> least_correction_;
 };
 
 }  // namespace parsim::strategies::mixed

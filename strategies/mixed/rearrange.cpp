@@ -16,6 +16,9 @@ namespace {
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 
+/// Stages x blocks of programmes for one climb, about a second.
+constexpr std::size_t most_work = 30'000'000;
+
 /// Stages by their shapes in a table.
 using Sequence = std::vector<std::size_t>;
 
@@ -53,6 +56,8 @@ class Table {
     return at->second;
   }
   [[nodiscard]] const StageShape& shape(std::size_t of) const { return shapes_[of].shape; }
+  /// Stages x blocks of all programmes so far.
+  [[nodiscard]] std::size_t work() const { return work_; }
 
   /// The best borders for these stages, if their step is shorter than the limit. A programme from
   /// the last block to the first for each of some bounds on the period, as in best_pipelines.
@@ -97,6 +102,7 @@ class Table {
   /// sum of what it finds; impossible, if there are none.
   double programme(const Sequence& stages, double bound, Borders& best) {
     const std::size_t count = stages.size(), ends = blocks_ + 1;
+    work_ += count * ends;
     std::vector<Cell> cells(count * ends);
     for (std::size_t s = count; s-- > 0;) {
       const bool last = s + 1 == count;
@@ -181,6 +187,7 @@ class Table {
   ClosedForm form_;
   double rounds_;  ///< of it
   std::size_t blocks_;
+  std::size_t work_ = 0;
   std::vector<Known> shapes_;
   std::map<std::vector<std::tuple<std::size_t, std::size_t, std::size_t>>,
            std::optional<std::size_t>>
@@ -359,7 +366,9 @@ std::vector<ShapedPipeline> rearranged(const StrategyInput& input,
   constexpr double near = 1.02;  // the closed form is not exact
   std::map<Sequence, Borders> seen{{now, {start.first_block, start.step}}};
   for (bool better = true; std::exchange(better, false);) {
+    if (input.poll) input.poll();
     for (const Sequence& one : changes.of(now)) {
+      if (table.work() > most_work) break;
       const double step = seen.at(now).step;
       const auto [at, fresh] = seen.try_emplace(one);
       if (!fresh) continue;

@@ -40,6 +40,11 @@ inline constexpr std::size_t few_devices = 16;
 /// Nor further after so many steps of the programme, about two seconds in all.
 inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
 
+/// Of shapes on devices of one class those with the same tensor degree and replicas, where several
+/// classes have them: a pipeline may go from class to class and back without handing over more.
+[[nodiscard]] std::vector<std::vector<StageShape>> even_shapes(
+    const std::vector<StageShape>& shapes);
+
 /// Gives the members of a shape their samples of a micro-batch, by speed; false if one of them
 /// would be idle.
 [[nodiscard]] bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape);
