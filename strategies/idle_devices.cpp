@@ -13,7 +13,6 @@
 #include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/blocks.hpp"
-#include "strategies/degrees.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -21,18 +20,6 @@
 namespace parsim::strategies {
 
 namespace {
-
-/// The input with the memory options and the order that the plan has.
-StrategyInput as_in(StrategyInput input, const Plan& plan) {
-  const Degrees degrees = degrees_of(input.network, plan);
-  input.zero_stage = plan.layers[0].zero.stage;
-  input.zero_group = plan.layers[0].zero.group;
-  input.recompute = degrees.recompute;
-  input.schedule = degrees.schedule;
-  input.sequence_parallel = degrees.sequence_parallel.value_or(false);
-  input.tensor_overlap = degrees.tensor_overlap.value_or(false);
-  return input;
-}
 
 /// The plan's stages and one more, of a block that is taken from its neighbour, before stage `at`.
 /// Nothing if the neighbour has no block to spare.
@@ -92,8 +79,10 @@ std::string priced(const StrategyInput& input, const Plan& plan, const Layout& l
     }
   }
   if (!least) return {};
-  return fmt::format("with a stage of a block on {} of them {} instead of {}, by estimate",
-                     member.devices(), to_text(*least), to_text(estimated_step(estimator, plan)));
+  const Seconds own = estimated_step(estimator, plan);
+  return fmt::format("{}with a stage of a block on {} of them {} instead of {}, by estimate",
+                     *least < own ? "the plan may not be the best: " : "", member.devices(),
+                     to_text(*least), to_text(own));
 }
 
 /// Of the classes that have idle devices of one type, the last: as mixed::idle_class, or the price
@@ -137,7 +126,7 @@ std::vector<std::string> idle_devices(const StrategyInput& input, const Plan& pl
     if (!used.contains(device)) idle[input.cluster[device].model].insert(device);
   }
   if (idle.empty()) return {};
-  const StrategyInput own = as_in(input, plan);
+  const StrategyInput own = mixed::as_planned_in(input, plan);
   std::vector<std::string> lines;
   for (const auto& [model, devices] : idle) {
     std::string reason = reason_of(own, plan, devices);

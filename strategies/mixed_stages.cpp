@@ -13,7 +13,6 @@
 #include "core/text.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "strategies/blocks.hpp"
-#include "strategies/degrees.hpp"
 #include "strategies/mixed/candidates.hpp"
 #include "strategies/mixed/rearrange.hpp"
 #include "strategies/mixed/reasons.hpp"
@@ -435,14 +434,7 @@ std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& p
   const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
   const std::optional<Layout> layout = mixed::layout_of_plan(input, classes, plan);
   if (!layout) return {};
-  StrategyInput own = input;
-  const Degrees degrees = degrees_of(input.network, plan);
-  own.zero_stage = plan.layers[0].zero.stage;
-  own.zero_group = plan.layers[0].zero.group;
-  own.recompute = degrees.recompute;
-  own.schedule = degrees.schedule;
-  own.sequence_parallel = degrees.sequence_parallel.value_or(false);
-  own.tensor_overlap = degrees.tensor_overlap.value_or(false);
+  const StrategyInput own = mixed::as_planned_in(input, plan);
   mixed::StageCosts costs(own, classes);
   return mixed::stage_reasons(own, classes, costs, *layout, plan.schedule.micro_batches);
 }

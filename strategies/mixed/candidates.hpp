@@ -14,7 +14,7 @@
 namespace parsim::strategies::mixed {
 
 /// Hands out layouts, the most promising first: the closed form errs alike for layouts with as many
-/// micro-batches and stages of the same shapes, in whatever order and number, so that their last
+/// micro-batches and stages of the same shapes, in any order and number, so that their last
 /// price corrects it. Of shapes without a price the least correction so far is expected, so that
 /// each is looked at before one that is known to be worse.
 class Candidates {

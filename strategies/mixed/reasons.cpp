@@ -253,6 +253,17 @@ std::optional<Layout> layout_of_plan(const StrategyInput& input,
   return layout;
 }
 
+StrategyInput as_planned_in(StrategyInput input, const Plan& plan) {
+  const Degrees degrees = degrees_of(input.network, plan);
+  input.zero_stage = plan.layers[0].zero.stage;
+  input.zero_group = plan.layers[0].zero.group;
+  input.recompute = degrees.recompute;
+  input.schedule = degrees.schedule;
+  input.sequence_parallel = degrees.sequence_parallel.value_or(false);
+  input.tensor_overlap = degrees.tensor_overlap.value_or(false);
+  return input;
+}
+
 std::vector<std::string> stage_reasons(const StrategyInput& input,
                                        const std::vector<DeviceClass>& classes, StageCosts& costs,
                                        const Layout& layout, std::int32_t micro_batches) {

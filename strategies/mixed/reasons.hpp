@@ -16,6 +16,9 @@ namespace parsim::strategies::mixed {
                                                    const std::vector<DeviceClass>& classes,
                                                    const Plan& plan);
 
+/// The input with the memory options, the order and the options of groups that the plan has.
+[[nodiscard]] StrategyInput as_planned_in(StrategyInput input, const Plan& plan);
+
 /// A line for each stage: its blocks and devices, its memory and its time for a micro-batch beside
 /// those of the slowest stage, and what would become of it with one block more, with half and with
 /// twice the tensor degree on as many devices, and on as many devices of other kinds. Times and
@@ -27,8 +30,8 @@ namespace parsim::strategies::mixed {
 
 /// What a stage of one block would be on devices of one class that a plan leaves out.
 struct IdleClass {
-  /// That a block takes or needs too much there at least, in the shape that suits it best, beside
-  /// the slowest stage's time for a micro-batch, or that handing one over to them takes longer.
+  /// That even in its best shape a block takes longer there than the slowest stage for a
+  /// micro-batch, or needs too much memory, or that handing a micro-batch over takes longer.
   /// Empty if a stage on them could keep up.
   std::string reason;
   Member fastest;  ///< of the shapes that have memory for a block
