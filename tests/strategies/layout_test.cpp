@@ -215,7 +215,8 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
   networks.push_back(tiny_model());
   networks.push_back(tiny_model(",kv_heads=2"));
   networks.push_back(tiny_model(",attention=eager"));
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  std::size_t split = 0;
+  for (std::uint64_t seed = 0; seed < 240; ++seed) {
     std::mt19937_64 random(seed);
     const auto pick = [&](std::size_t most) { return 1 + random() % most; };
     const Network& network = networks[seed % networks.size()];
@@ -224,8 +225,9 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
     strategies::StrategyInput input = world.input(8);
     input.micro_batches = 1 << random() % 3;
     const std::int64_t samples = input.batch / *input.micro_batches;
-    input.schedule = random() % 2 == 0 ? strategies::PipelineSchedule::gpipe
-                                       : strategies::PipelineSchedule::one_f_one_b;
+    input.schedule =
+        std::array{strategies::PipelineSchedule::gpipe, strategies::PipelineSchedule::one_f_one_b,
+                   strategies::PipelineSchedule::zero_bubble}[random() % 3];
     input.recompute =
         random() % 4 == 0 ? strategies::Recompute::optimal : strategies::Recompute::none;
     input.zero_stage = static_cast<std::int32_t>(random() % 4);
@@ -269,7 +271,13 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
     }
     INFO(network.name, ", seed ", seed);
     CHECK(difference_of(input, layout, seed) == "");
+    const Plan plan = strategies::plan_layout(input, layout);
+    const std::vector<RankList>& lists = plan.schedule.rank_lists;
+    split += std::any_of(lists.begin(), lists.end(), [](const RankList& list) {
+      return list.slots.back().direction == Direction::weights;
+    });
   }
+  CHECK(split > 30);
 }
 
 TEST_CASE("layout: devices share layers as their parts say, heads whole") {
