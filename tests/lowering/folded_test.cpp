@@ -153,6 +153,9 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
   options.engine = sim::Engine::fast;
   if (seed % 2 == 0) options.collectives = sim::CollectiveCost::nccl;
   if (seed % 5 == 0) options.fidelity = sim::Fidelity::analytic;
+  if (seed % 3 == 0)
+    options.launch_interval = Seconds{5e-6};  // what hosts of other replicas launch counts
+  options.steps_follow = seed % 2 == 0;
   const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
   for (std::size_t i = 0; i < count; ++i) {
     CAPTURE(world.network.name);
