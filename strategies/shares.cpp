@@ -114,12 +114,36 @@ std::vector<std::int64_t> earliest_end(std::int64_t extent, const std::vector<st
   return sizes;
 }
 
+/// Shares that end as early as possible where each device has a unit: what would get none gets
+/// one, which takes longer than all that the others do, and these share the rest.
+std::vector<std::int64_t> with_one_each(std::int64_t extent, const std::vector<std::size_t>& kinds,
+                                        const ShareTime& time) {
+  std::vector<std::int64_t> sizes(kinds.size(), 1);
+  std::vector<std::size_t> sharing(kinds.size());
+  std::iota(sharing.begin(), sharing.end(), std::size_t{0});
+  for (bool none = true; std::exchange(none, false);) {
+    std::vector<std::size_t> of;
+    for (const std::size_t device : sharing) of.push_back(kinds[device]);
+    const auto single = static_cast<std::int64_t>(kinds.size() - sharing.size());
+    const std::vector<std::int64_t> shares = finish_together(extent - single, of, time);
+    std::vector<std::size_t> left;
+    for (std::size_t i = 0; i < sharing.size(); ++i) {
+      sizes[sharing[i]] = std::max<std::int64_t>(1, shares[i]);
+      if (shares[i] > 0) left.push_back(sharing[i]);
+    }
+    none = left.size() < sharing.size();
+    sharing = std::move(left);
+  }
+  return sizes;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> finish_together(std::int64_t extent,
                                           const std::vector<std::size_t>& kinds,
-                                          const ShareTime& time) {
+                                          const ShareTime& time, std::int64_t least) {
   ensure(!kinds.empty(), "shares need a device");
+  if (least > 0 && extent >= std::ssize(kinds)) return with_one_each(extent, kinds, time);
   if (kinds.size() == 1 || extent == 0) {
     std::vector<std::int64_t> sizes(kinds.size(), 0);
     sizes[0] = extent;
@@ -188,11 +212,11 @@ std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device, s
 }
 
 std::vector<std::int64_t> sample_shares(const StrategyInput& input,
-                                        const std::vector<DeviceId>& devices,
-                                        std::int64_t samples) {
+                                        const std::vector<DeviceId>& devices, std::int64_t samples,
+                                        std::int64_t least) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
   const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
-  return finish_together(samples, kinds, [&](std::size_t kind, std::int64_t units) {
+  const auto time_of = [&](std::size_t kind, std::int64_t units) {
     const auto like = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
     Seconds time{0};
     for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
@@ -200,7 +224,8 @@ std::vector<std::int64_t> sample_shares(const StrategyInput& input,
       time += layer_time(input, flow, LayerId{l}, part, devices[static_cast<std::size_t>(like)]);
     }
     return time;
-  });
+  };
+  return finish_together(samples, kinds, time_of, least);
 }
 
 }  // namespace parsim::strategies

@@ -31,11 +31,13 @@ using ShareTime = std::function<Seconds(std::size_t kind, std::int64_t units)>;
 /// takes no time.
 ///
 /// kinds   by device; devices of one kind are equally fast
+/// least   units that each device gets: 0 or 1; 0 where there are fewer units than devices
 ///
 /// Checked against all splits: tests/strategies/shares_test.cpp.
 [[nodiscard]] std::vector<std::int64_t> finish_together(std::int64_t extent,
                                                         const std::vector<std::size_t>& kinds,
-                                                        const ShareTime& time);
+                                                        const ShareTime& time,
+                                                        std::int64_t least = 0);
 
 /// By device: which device model it is, numbered from 0 in order of appearance.
 [[nodiscard]] std::vector<std::size_t> device_kinds(const Cluster& cluster,
@@ -54,10 +56,16 @@ using ShareTime = std::function<Seconds(std::size_t kind, std::int64_t units)>;
 [[nodiscard]] std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device,
                                                 std::int64_t ways = 1);
 
+/// Samples of a micro-batch that each replica gets, however slow it is: one, if the input asks for
+/// a number of replicas; with fewer it would be another number.
+[[nodiscard]] inline std::int64_t least_samples(const StrategyInput& input) {
+  return input.data_parallel ? 1 : 0;
+}
+
 /// The samples of a micro-batch shared among devices that each compute the whole network, so that
-/// they finish together.
+/// they finish together; each gets `least`, see finish_together.
 [[nodiscard]] std::vector<std::int64_t> sample_shares(const StrategyInput& input,
                                                       const std::vector<DeviceId>& devices,
-                                                      std::int64_t samples);
+                                                      std::int64_t samples, std::int64_t least = 0);
 
 }  // namespace parsim::strategies

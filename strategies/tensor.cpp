@@ -179,9 +179,14 @@ Plan plan_tensor(const StrategyInput& input) {
     note_sequence_parallel(input, plan);
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
     if (idle > 0) {
-      plan.notes.push_back(fmt::format("{} of {} replicas are idle: a micro-batch has only {}",
-                                       idle, degrees.data,
-                                       counted(input.batch / degrees.micro_batches, "sample")));
+      const std::int64_t samples = input.batch / degrees.micro_batches;
+      const bool few = samples < static_cast<std::int64_t>(degrees.data);
+      plan.notes.push_back(fmt::format(
+          "{} of {} replicas are idle: {}", idle, degrees.data,
+          few ? fmt::format("a micro-batch has only {}", counted(samples, "sample"))
+              : fmt::format("of {} in a micro-batch, shared by speed, they get none; --dp gives "
+                            "each replica one",
+                            counted(samples, "sample"))));
     }
     const std::size_t used = degrees.group() * degrees.pipeline * degrees.data;
     if (used < devices.size()) {

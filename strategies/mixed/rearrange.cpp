@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "strategies/mixed/search.hpp"
+#include "strategies/shares.hpp"
 
 namespace parsim::strategies::mixed {
 
@@ -35,6 +36,7 @@ class Table {
       : costs_(costs),
         micro_batches_(micro_batches),
         samples_(input.batch / micro_batches),
+        least_(least_samples(input)),
         form_(input.schedule_or_default(), micro_batches),
         rounds_(form_.rounds),
         blocks_(costs.blocks()) {}
@@ -49,7 +51,7 @@ class Table {
     if (!fresh) return at->second;
     StageShape shape = wanted;
     for (Member& member : shape.members) member.samples.clear();
-    if (!share_samples(costs_, samples_, shape)) return std::nullopt;
+    if (!share_samples(costs_, samples_, least_, shape)) return std::nullopt;
     at->second = shapes_.size();
     shapes_.push_back({shape, costs_.times(shape), costs_.afterwards(shape),
                        costs_.most_in_flight(shape, micro_batches_)});
@@ -183,7 +185,7 @@ class Table {
 
   StageCosts& costs_;
   std::int32_t micro_batches_;
-  std::int64_t samples_;
+  std::int64_t samples_, least_;
   ClosedForm form_;
   double rounds_;  ///< of it
   std::size_t blocks_;

@@ -46,8 +46,9 @@ inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
     const std::vector<StageShape>& shapes);
 
 /// Gives the members of a shape their samples of a micro-batch, by speed; false if one of them
-/// would be idle.
-[[nodiscard]] bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape);
+/// would be idle. Each gets `least`, see finish_together.
+[[nodiscard]] bool share_samples(StageCosts& costs, std::int64_t samples, std::int64_t least,
+                                 StageShape& shape);
 
 /// What an order of micro-batches makes of the times of stages, see best_pipelines.
 struct ClosedForm {

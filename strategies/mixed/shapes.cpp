@@ -52,18 +52,18 @@ std::vector<Member> members_of(const StrategyInput& input, const std::vector<Dev
 
 }  // namespace
 
-bool share_samples(StageCosts& costs, std::int64_t samples, StageShape& shape) {
+bool share_samples(StageCosts& costs, std::int64_t samples, std::int64_t least, StageShape& shape) {
   std::vector<std::size_t> kinds;
   for (std::size_t m = 0; m < shape.members.size(); ++m) {
     kinds.insert(kinds.end(), shape.members[m].count, m);
   }
-  const std::vector<std::int64_t> shares =
-      shape.members.size() == 1
-          ? even_split(samples, kinds.size())
-          : finish_together(samples, kinds, [&](std::size_t m, std::int64_t units) {
-              const Member& member = shape.members[m];
-              return Seconds{costs.whole_time(member.of_class, member.tensor, units)};
-            });
+  const auto time = [&](std::size_t m, std::int64_t units) {
+    const Member& member = shape.members[m];
+    return Seconds{costs.whole_time(member.of_class, member.tensor, units)};
+  };
+  const std::vector<std::int64_t> shares = shape.members.size() == 1
+                                               ? even_split(samples, kinds.size())
+                                               : finish_together(samples, kinds, time, least);
   for (std::size_t g = 0; g < kinds.size(); ++g) {
     if (shares[g] == 0) return false;
     shape.members[kinds[g]].samples.push_back(shares[g]);
@@ -81,7 +81,7 @@ std::vector<StageShape> stage_shapes(const StrategyInput& input,
   const auto add = [&](StageShape shape) {
     const auto replicas = static_cast<std::int32_t>(shape.replicas());
     if (input.data_parallel.value_or(replicas) != replicas) return;
-    if (shapes.size() < most_shapes && share_samples(costs, samples, shape)) {
+    if (shapes.size() < most_shapes && share_samples(costs, samples, least_samples(input), shape)) {
       shapes.push_back(std::move(shape));
     }
   };

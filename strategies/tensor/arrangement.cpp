@@ -88,7 +88,8 @@ std::vector<std::int64_t> Arranging::shares(const ParallelDegrees& degrees,
   }
   const std::vector<std::size_t> kinds = device_kinds(input_.cluster, slowest);
   const bool alike = std::all_of(kinds.begin(), kinds.end(), [](auto kind) { return kind == 0; });
-  return alike ? even_split(samples, degrees.data) : sample_shares(input_, slowest, samples);
+  return alike ? even_split(samples, degrees.data)
+               : sample_shares(input_, slowest, samples, least_samples(input_));
 }
 
 Arranging::Loads Arranging::loads(const Arrangement& a, std::size_t stage) const {

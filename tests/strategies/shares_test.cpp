@@ -31,18 +31,20 @@ double end_of(const Sizes& sizes, const std::vector<std::size_t>& kinds, const S
 }
 
 /// The least end over all ways to share, one device after another.
+/// smallest   units of a device
 double least_end(std::int64_t extent, const std::vector<std::size_t>& kinds, const ShareTime& time,
-                 Sizes& sizes) {
+                 Sizes& sizes, std::int64_t smallest = 0) {
   if (sizes.size() + 1 == kinds.size()) {
+    if (extent < smallest) return 1e300;
     sizes.push_back(extent);
     const double end = end_of(sizes, kinds, time);
     sizes.pop_back();
     return end;
   }
   double least = 1e300;
-  for (std::int64_t n = 0; n <= extent; ++n) {
+  for (std::int64_t n = smallest; n <= extent; ++n) {
     sizes.push_back(n);
-    least = std::min(least, least_end(extent - n, kinds, time, sizes));
+    least = std::min(least, least_end(extent - n, kinds, time, sizes, smallest));
     sizes.pop_back();
   }
   return least;
@@ -113,7 +115,7 @@ TEST_CASE("shares: of equal devices the first has the unit more") {
 
 TEST_CASE("shares: no split ends earlier, on random times that never fall") {
   std::mt19937_64 random(7);
-  int refined = 0;
+  int refined = 0, raised = 0;
   for (int round = 0; round < 300; ++round) {
     const std::size_t kind_count = 1 + random() % 3, devices = 2 + random() % 3;
     const auto extent = static_cast<std::int64_t>(1 + random() % 12);
@@ -134,8 +136,15 @@ TEST_CASE("shares: no split ends earlier, on random times that never fall") {
     Sizes none;
     CHECK(end_of(sizes, kinds, time) == testing::approx(least_end(extent, kinds, time, none)));
     refined += sizes == even_split(extent, devices) ? 0 : 1;
+    if (extent < std::ssize(kinds)) continue;
+    const Sizes fed = finish_together(extent, kinds, time, 1);
+    CHECK(std::accumulate(fed.begin(), fed.end(), std::int64_t{0}) == extent);
+    CHECK(*std::min_element(fed.begin(), fed.end()) >= 1);
+    CHECK(end_of(fed, kinds, time) == testing::approx(least_end(extent, kinds, time, none, 1)));
+    raised += *std::min_element(sizes.begin(), sizes.end()) == 0 ? 1 : 0;
   }
   CHECK(refined > 100);
+  CHECK(raised > 5);
 }
 
 // Whale (Jia et al., USENIX ATC 2022): data parallelism of ResNet-50 on 8 V100 and 8 P100 gains 1.3

@@ -10,6 +10,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
+#include "strategies/degrees.hpp"
 #include "strategies/layout.hpp"
 #include "strategies/tensor/split.hpp"
 #include "tests/support/approx.hpp"
@@ -361,6 +362,32 @@ TEST_CASE("tensor: replicas of slower devices get fewer samples") {
   for (std::int64_t fast = 17; fast < 32; ++fast) {
     CHECK(step_of(slow, plan) <= 1.01 * shared(fast));
   }
+}
+
+// A slow one takes ten times as long: by speed, the fast ones would share four samples alone.
+TEST_CASE("tensor: of replicas that are asked for each has a sample") {
+  const World world("gpt:layers=2,hidden=512,heads=8,seq_length=256,vocab_size=1024",
+                    "star:4,device=p100-sxm2,rate=50GB/s");
+  Cluster mixed = world.cluster;
+  mixed.models.push_back(mixed.models[0]);
+  mixed.models[1].name = "tenth";
+  for (auto& peak : mixed.models[1].peak) peak.value /= 10;
+  for (const std::size_t d : {2U, 3U}) mixed.devices[d].model = 1;
+  const World slow(world.network, mixed);
+  StrategyInput input = asked(slow, 32, 1, 1, 8);
+  const auto notes = plan_tensor(input).notes;
+  CHECK(std::find(notes.begin(), notes.end(),
+                  "2 of 4 replicas are idle: of 4 samples in a micro-batch, shared by speed, they "
+                  "get none; --dp gives each replica one") != notes.end());
+  input.data_parallel = 4;
+  const Plan plan = plan_tensor(input);
+  CHECK(degrees_of(slow.network, plan).dp == 4);
+  CHECK(plan.layers.back().cuts.at(0) == Cut{Dim::sample, {1, 1, 1, 1}});
+  input.micro_batches = 16;
+  input.data_parallel.reset();
+  const auto few = plan_tensor(input).notes;
+  CHECK(std::find(few.begin(), few.end(),
+                  "2 of 4 replicas are idle: a micro-batch has only 2 samples") != few.end());
 }
 
 TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
