@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -33,22 +34,37 @@ std::vector<std::vector<Cell>> cells_of(const Network& network, const Plan& plan
   return all;
 }
 
-/// The first gradient whose devices make no groups as asked for.
+/// The first gradient whose devices make no groups as asked for, and what all gradients' would.
 std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> zero_group_refusal(
     const StrategyInput& input, const Plan& plan) {
   if (input.zero_stage.value_or(0) == 0 || input.zero_group.all()) return std::nullopt;
   const Plan whole = without_memory_options(plan);
   const std::vector<std::vector<Cell>> all = cells_of(input.network, whole);
+  std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> refusal;
+  std::size_t divides_all = 0;
+  bool by_node = true;
   for (const lowering::SyncGroup& group :
        lowering::sync_groups(input.network, input.cluster, whole, {all.begin(), all.end()})) {
     const bool shards = group.devices.size() > 1 && group.mirrors.empty() && !group.served();
-    if (!shards || !lowering::zero_groups(group.devices, input.zero_group, input.cluster).empty()) {
-      continue;
-    }
-    return std::pair{group.contents[0].first,
-                     lowering::zero_group_refusal(group.devices, input.zero_group, input.cluster)};
+    if (!shards) continue;
+    const auto makes = [&](const ZeroGroup& groups) {
+      return !lowering::zero_groups(group.devices, groups, input.cluster).empty();
+    };
+    divides_all = std::gcd(divides_all, group.devices.size());
+    by_node = by_node && makes({0, true});
+    if (refusal || makes(input.zero_group)) continue;
+    refusal.emplace(group.contents[0].first,
+                    lowering::zero_group_refusal(group.devices, input.zero_group, input.cluster));
   }
-  return std::nullopt;
+  if (!refusal) return std::nullopt;
+  // The plan's other gradients may be summed by other numbers of devices.
+  refusal->second.accepted =
+      divides_all > 1 ? fmt::format("a number that divides {}", divides_all) : "no --zero-group";
+  if (by_node) refusal->second.accepted += ", or node";
+  if (input.zero_group.node) {
+    refusal->second.accepted += ", or as many devices on every machine";
+  }
+  return refusal;
 }
 
 /// Whether a plan with memory options lacks the groups that were asked for.

@@ -324,6 +324,18 @@ TEST_CASE("zero group: a search prefers replicas that make groups to others") {
                        doctest::Contains("groups of 4 among 2 devices that sum its gradient; "
                                          "accepted: a number that divides 2, or node"),
                        InputError);
+  // First and last stage sum the gradient of the table that they share among eight devices, all
+  // others among four.
+  strategies::StrategyInput stages = world.input(32);
+  stages.zero_stage = 1;
+  stages.zero_group = {3, false};
+  stages.tensor_parallel = 1;
+  stages.pipeline_parallel = 2;
+  CHECK_THROWS_WITH_AS(
+      strategies::check_zero_group(stages, strategies::plan_tensor(stages), "--zero-group"),
+      "--zero-group: parameter 'wte.table': groups of 3 among 8 devices that sum its gradient; "
+      "accepted: a number that divides 4, or node",
+      InputError);
 }
 
 }  // namespace parsim::testing
