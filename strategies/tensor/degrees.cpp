@@ -26,37 +26,96 @@ std::size_t largest_machine(const StrategyInput& input, const std::vector<Device
   return *std::max_element(count.begin(), count.end());
 }
 
-[[noreturn]] void refuse(const StrategyInput& input, std::size_t devices) {
+/// "--tp 5 --pp 3": the degrees that the input asks for.
+std::string asked_degrees(const StrategyInput& input) {
   std::vector<std::string> asked;
-  if (input.tensor_parallel) asked.push_back(fmt::format("--tp {}", *input.tensor_parallel));
-  if (input.pipeline_parallel) asked.push_back(fmt::format("--pp {}", *input.pipeline_parallel));
-  if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
-  if (input.context_parallel) asked.push_back(fmt::format("--cp {}", *input.context_parallel));
-  if (input.expert_parallel) asked.push_back(fmt::format("--ep {}", *input.expert_parallel));
-  const bool whole = input.expert_tensor_parallel == 1;
-  if (input.expert_tensor_parallel)
-    asked.push_back(fmt::format("--etp {}", *input.expert_tensor_parallel));
-  const bool interleaved = input.virtual_pipeline > 1;
-  if (interleaved) asked.push_back(fmt::format("--vp {}", input.virtual_pipeline));
-  const char* divided = whole ? "--tp, or is a multiple of it that divides --tp times the replicas"
-                              : "the replicas, or with --etp 1 --tp times the replicas";
-  throw InputError(
-      "strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
-      fmt::format("accepted: degrees whose product is at most the number of devices, and no more "
-                  "stages than {}{}{}{}{}",
-                  units_of(input.network, input.granularity).size() == input.network.layers.size()
-                      ? "layers"
-                      : "blocks, or layers with --granularity layer",
-                  input.expert_parallel ? fmt::format("; --ep divides {}", divided) : "",
-                  input.expert_tensor_parallel
-                      ? "; --etp is --tp, or 1 if each device has slots of every expert"
-                      : "",
-                  input.context_parallel && input.context_exchange == ContextExchange::a2a
-                      ? "; with --cp-comm a2a, --tp times --cp divides the key/value heads"
-                      : "",
-                  interleaved ? "; with --vp two stages or more, and a batch that divides into a "
-                                "multiple of them as micro-batches"
-                              : ""));
+  const auto add = [&](std::string_view flag, const std::optional<std::int32_t>& number) {
+    if (number) asked.push_back(fmt::format("{} {}", flag, *number));
+  };
+  add("--tp", input.tensor_parallel);
+  add("--pp", input.pipeline_parallel);
+  add("--dp", input.data_parallel);
+  add("--cp", input.context_parallel);
+  add("--ep", input.expert_parallel);
+  add("--etp", input.expert_tensor_parallel);
+  if (input.virtual_pipeline > 1) add("--vp", input.virtual_pipeline);
+  return join(asked, " ");
+}
+
+[[noreturn]] void refuse(const StrategyInput& input, const std::string& found,
+                         const std::string& accepted) {
+  throw InputError("strategy 'tensor'", asked_degrees(input) + found, "accepted: " + accepted);
+}
+
+/// Throws for the first condition that the degrees fail which the input asks for; those that it
+/// leaves open are as small as can be.
+[[noreturn]] void refuse(const StrategyInput& input, const std::vector<DeviceId>& devices) {
+  const auto number = [](const std::optional<std::int32_t>& asked) {
+    return static_cast<std::size_t>(asked.value_or(1));
+  };
+  const std::size_t tensor = number(input.tensor_parallel);
+  const std::size_t context = number(input.context_parallel);
+  const std::size_t replicas = number(input.data_parallel);
+  const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
+  const std::size_t stages =
+      chunks > 1 && !input.pipeline_parallel ? 2 : number(input.pipeline_parallel);
+  const std::size_t each = tensor * context, needed = each * stages * replicas;
+  if (needed > devices.size()) {
+    refuse(input,
+           fmt::format(" need {} of {} devices{}", needed, devices.size(),
+                       chunks > 1 && !input.pipeline_parallel ? " for two stages or more" : ""),
+           fmt::format("degrees whose product is at most {}", devices.size()));
+  }
+  if (!has_heads_for(input, tensor, context)) {
+    std::int64_t heads = 0;
+    for (const Layer& layer : input.network.layers) {
+      if (const auto* attention = layer.kind.as<Attention>()) heads = attention->key_heads;
+    }
+    refuse(input,
+           fmt::format(" with --cp-comm a2a: {} does not divide {}", each,
+                       counted(heads, "key/value head")),
+           "--tp times --cp divides the key/value heads");
+  }
+  if (!splits_experts_as_asked(input, tensor, context)) {
+    refuse(input, fmt::format(" on {} devices", devices.size()),
+           "--etp that is --tp, or 1 if each device has slots of every expert");
+  }
+  const std::size_t groups = in_groups(input, devices, tensor, context).size() / each;
+  if (groups < stages * replicas) {
+    refuse(input,
+           fmt::format(" need {} groups of {} devices of a machine, and there are {}",
+                       stages * replicas, each, groups),
+           fmt::format("--pp times --dp of at most {}, or other groups", groups));
+  }
+  const std::size_t units = units_of(input.network, input.granularity).size();
+  const std::size_t layers = input.network.layers.size();
+  if (units < stages * chunks) {
+    const std::size_t blocks = first_layers_of_blocks(input.network).size();
+    const bool by_layer = units == layers;
+    refuse(input,
+           fmt::format(" make {} stages of {}", stages * chunks,
+                       by_layer ? counted(static_cast<std::int64_t>(layers), "layer")
+                                : counted(static_cast<std::int64_t>(blocks), "block") +
+                                      (units > blocks ? ", embedding and head" : "")),
+           fmt::format("at most {} stages{}{}", units, chunks > 1 ? ", --pp times --vp" : "",
+                       by_layer ? "" : fmt::format(", or {} with --granularity layer", layers)));
+  }
+  if (input.expert_parallel) {
+    StrategyInput any = input;
+    any.expert_parallel.reset();
+    std::set<std::size_t> ways;
+    for (const ParallelDegrees& one : all_degrees(any, devices)) ways.insert(one.experts);
+    refuse(input,
+           fmt::format(": the experts cannot be divided among {}",
+                       counted(*input.expert_parallel, "neighbour")),
+           fmt::format("--ep {}", fmt::join(ways, ", ")));
+  }
+  refuse(input,
+         fmt::format(" on {} devices with {}", devices.size(),
+                     input.micro_batches ? counted(*input.micro_batches, "micro-batch")
+                                         : fmt::format("batch {}", input.batch)),
+         "with --vp two stages or more, and a batch that divides into a multiple of them as "
+         "micro-batches");
 }
 
 /// Numbers of micro-batches worth a look, as long as every replica has a sample: those of
@@ -161,7 +220,7 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
       }
     }
   }
-  if (all.empty()) refuse(input, count);
+  if (all.empty()) refuse(input, devices);
   return all;
 }
 

@@ -390,12 +390,61 @@ TEST_CASE("tensor: of replicas that are asked for each has a sample") {
                   "2 of 4 replicas are idle: a micro-batch has only 2 samples") != few.end());
 }
 
+TEST_CASE("tensor: impossible degrees are refused by the first condition that they fail") {
+  const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=2,seq_length=32,vocab_size=96",
+                    "nodes:3x4,device=v100-sxm2,intra=20GB/s,inter=1GB/s");
+  const auto refusal = [&](const auto& change) {
+    StrategyInput input = world.input(24);
+    change(input);
+    try {
+      static_cast<void>(plan_tensor(input));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const std::string tensor = "strategy 'tensor': ";
+  CHECK(refusal([](auto& in) { in.tensor_parallel = 13; }) ==
+        tensor + "--tp 13 need 13 of 12 devices; accepted: degrees whose product is at most 12");
+  const auto groups = [](auto& in) {
+    in.tensor_parallel = 3;
+    in.data_parallel = 4;
+  };
+  CHECK(refusal(groups) == tensor +
+                               "--tp 3 --dp 4 need 4 groups of 3 devices of a machine, and there "
+                               "are 3; accepted: --pp times --dp of at most 3, or other groups");
+  const auto stages = [](auto& in) {
+    in.granularity = Granularity::block;
+    in.pipeline_parallel = 5;
+  };
+  CHECK(refusal(stages) == tensor +
+                               "--pp 5 make 5 stages of 2 blocks, embedding and head; accepted: "
+                               "at most 4 stages, or 36 with --granularity layer");
+  const auto heads = [](auto& in) {
+    in.context_parallel = 4;
+    in.context_exchange = ContextExchange::a2a;
+  };
+  CHECK(refusal(heads) == tensor +
+                              "--cp 4 with --cp-comm a2a: 4 does not divide 2 key/value heads; "
+                              "accepted: --tp times --cp divides the key/value heads");
+  const auto chunks = [](auto& in) {
+    in.granularity = Granularity::layer;
+    in.pipeline_parallel = 4;
+    in.virtual_pipeline = 2;
+    in.batch = 7;
+  };
+  CHECK(refusal(chunks) == tensor +
+                               "--pp 4 --vp 2 on 12 devices with batch 7; accepted: with --vp two "
+                               "stages or more, and a batch that divides into a multiple of them "
+                               "as micro-batches");
+}
+
 TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
   const World world("lenet5", "star:6,device=v100-sxm2,rate=12GB/s");
   CHECK_THROWS_WITH_AS(
       static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
-      "strategy 'tensor': --tp 4 --pp 2 on 6 devices; accepted: degrees whose product is "
-      "at most the number of devices, and no more stages than layers",
+      "strategy 'tensor': --tp 4 --pp 2 need 8 of 6 devices; accepted: degrees whose product is "
+      "at most 6",
       InputError);
   StrategyInput replicas = world.input(24);
   replicas.data_parallel = 3;
