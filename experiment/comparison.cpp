@@ -114,14 +114,11 @@ std::string unfollowed_degrees(const Request& request, const RunResult& row) {
   compare("--vp", request.virtual_pipeline, has.vp);
   compare("--cp", request.context_parallel, has.cp);
   compare("--ep", request.expert_parallel, has.ep);
+  compare("--etp", request.expert_tensor_parallel, has.etp);
   return join(flags, " ");
 }
 
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results) {
-  for (RunResult& result : results) {
-    const std::string degrees = unfollowed_degrees(experiment.request, result);
-    if (!degrees.empty()) result.notes.push_back("does not follow " + degrees);
-  }
   find_equal_plans(results);
   const auto goal = [&](const RunResult& result) {
     return goal_of(experiment.request.objective, result.step_time, result.upkeep);

@@ -56,8 +56,7 @@ void check_candidates(const Experiment& experiment,
 
 /// Completes rows that are compared with each other: equal plans, order (by --objective the fastest
 /// or cheapest first, those that do not fit after those that do, rows without a plan last, ties in
-/// the table's order), probabilities, notes on
-/// degrees that a plan does not follow.
+/// the table's order), probabilities.
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results);
 
 /// The rows of the strategies that the request names, with no more than their numbers.

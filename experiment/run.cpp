@@ -8,6 +8,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "experiment/comparison.hpp"
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
 #include "lowering/lower.hpp"
@@ -351,6 +352,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.stages = strategies::stages_of(experiment.network, plan);
   result.degrees = strategies::degrees_of(experiment.network, plan, result.stages);
   result.choices = choices_of(experiment.cluster, plan, result.degrees, result.stages);
+  if (const std::string asked = unfollowed_degrees(experiment.request, result); !asked.empty()) {
+    result.notes.push_back("does not follow " + asked);
+  }
   if (result.degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
     result.notes.emplace_back(zero_bubble_trainers);
   }

@@ -14,10 +14,12 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/experts.hpp"
 #include "strategies/mixed_stages.hpp"
 #include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
+#include "strategies/tensor/context.hpp"
 
 namespace parsim::strategies {
 
@@ -43,8 +45,8 @@ void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
 
 bool asks_for_degrees(const StrategyInput& input) {
   return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
-         input.context_parallel || input.expert_parallel || input.virtual_pipeline > 1 ||
-         input.micro_batches;
+         input.context_parallel || input.expert_parallel || input.expert_tensor_parallel ||
+         input.virtual_pipeline > 1 || input.micro_batches;
 }
 
 /// Whether the plan has the degrees and micro-batches that the input asks for. Most strategies look
@@ -59,6 +61,7 @@ bool keeps_degrees(const StrategyInput& input, const Plan& plan) {
   return keeps(input.tensor_parallel, degrees.tp) && keeps(input.pipeline_parallel, degrees.pp) &&
          keeps(input.data_parallel, degrees.dp) && keeps(input.context_parallel, degrees.cp) &&
          keeps(input.expert_parallel, degrees.ep) &&
+         keeps(input.expert_tensor_parallel, degrees.etp) &&
          (input.virtual_pipeline == 1 || degrees.vp == std::int64_t{input.virtual_pipeline}) &&
          plan.schedule.micro_batches == input.micro_batches.value_or(plan.schedule.micro_batches);
 }
@@ -303,6 +306,8 @@ std::string price_text(const PricedPlan& candidate) {
 
 Plan plan_best(const StrategyInput& asked) {
   expect_interleavable(asked, asked.pipeline_parallel, "--vp");
+  expect_experts(asked);
+  tensor::expect_context(asked);
   StrategyInput input = asked;
   lowering::PriceCache prices(asked.step());
   if (input.prices == nullptr) input.prices = &prices;

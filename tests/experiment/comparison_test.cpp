@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -66,6 +67,12 @@ TEST_CASE("comparison: rows say which degrees that are given they do not follow"
   CHECK(notes() == std::map<std::string, std::string>{{"data", "does not follow --cp 2"}});
   arguments.values["--dp"] = {"1"};
   CHECK(notes() == std::map<std::string, std::string>{{"data", "does not follow --dp 1 --cp 2"}});
+  // A row alone, too.
+  const Experiment experiment(make_request(arguments));
+  const strategies::Strategy& data = strategies::strategy("data", "test");
+  const std::vector<std::string> alone =
+      run_plan(experiment, make_plan(experiment, data)).result.notes;
+  CHECK(std::count(alone.begin(), alone.end(), "does not follow --dp 1 --cp 2") == 1);
 }
 
 TEST_CASE("comparison: a plan of the caller's that is none is refused by name") {

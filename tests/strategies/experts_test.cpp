@@ -276,17 +276,24 @@ TEST_CASE("experts: the busiest expert slows its device down, and the others tak
 }
 
 TEST_CASE("experts: what cannot be divided is refused") {
-  const auto refused = [](const std::string& network, std::int32_t ways) {
+  using PlanWith = Plan(const strategies::StrategyInput&);
+  const auto refused = [](const std::string& network, std::int32_t ways,
+                          PlanWith* plan = strategies::plan_data) {
     const World world(network, "star:4,device=v100-sxm2,rate=25GB/s");
     strategies::StrategyInput input = world.input(8);
     input.expert_parallel = ways;
-    return refusal_of([&] { return strategies::plan_data(input); });
+    return refusal_of([&] { return plan(input); });
   };
   const std::string size = "gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96";
   CHECK(refused(size, 2) ==
         "--ep: 2 for '" + size + "', which has no experts; accepted: with a mixture of experts");
   CHECK(refused(size + ",experts=8", 3) ==
         "--ep: 3 of 4 replicas; accepted: a divisor of the replicas");
+  CHECK(refused(size, 2, strategies::plan_tensor) == refused(size, 2));
+  CHECK(refused(size, 2, strategies::plan_best) == refused(size, 2));
+  CHECK(refused(size + ",experts=8", 3, strategies::plan_tensor) ==
+        "strategy 'tensor': --ep 3: the experts cannot be divided among 3 neighbours; accepted: "
+        "--ep 1, 2, 4");
   CHECK(refused(size + ",experts=2", 4) ==
         "--ep: 4 for '" + size + ",experts=2', which has 2 experts; accepted: at most 2");
 }
