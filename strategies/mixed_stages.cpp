@@ -104,7 +104,9 @@ class Pricing {
       : input_(input), estimator_(estimator) {}
   /// share   of the time
   [[nodiscard]] bool has_time_for(const Plan& plan, double share = 1) const {
-    return static_cast<double>(work_ + walked_cells(plan)) <= share * most_work;
+    // Layouts by two closed forms are looked at.
+    const double forms = input_.pipeline_sends == PipelineSends::blocking ? 2 : 1;
+    return static_cast<double>(work_ + walked_cells(plan)) <= share * forms * most_work;
   }
   Price price(const Plan& plan) {
     work_ += walked_cells(plan);
@@ -232,48 +234,15 @@ void merge_stages(const StrategyInput& input, Pricing& pricing, Priced& start) {
     for (std::size_t s = 0; s + 1 < start.mixed.layout.stages.size(); ++s) {
       std::optional<Layout> layout = merged(input, flow, start.mixed, s);
       if (!layout) continue;
-      Priced other{{std::move(*layout), start.mixed.micro_batches, start.mixed.step}, {}, {}};
+      Priced other{
+          {std::move(*layout), start.mixed.micro_batches, start.mixed.step, start.mixed.waits},
+          {},
+          {}};
       const std::optional<bool> better = take_better(input, pricing, std::move(other), start);
       if (!better) return;
       joined = joined || *better;
     }
   }
-}
-
-/// "2 t4", or "(1 v100-sxm2 and 1 t4 sharing layers 5:3)".
-std::string group_note(const StrategyInput& input, const LayoutStage& stage, std::size_t g) {
-  const std::vector<DeviceId>& group = stage.groups[g];
-  std::vector<std::pair<std::string, std::size_t>> models;
-  for (const DeviceId device : group) {
-    const std::string& model = input.cluster.model(device).name;
-    if (models.empty() || models.back().first != model) models.emplace_back(model, 0);
-    ++models.back().second;
-  }
-  std::vector<std::string> words;
-  for (const auto& [model, count] : models) words.push_back(fmt::format("{} {}", count, model));
-  std::string text = join(words, " and ");
-  if (stage.parts.empty() || tensor::are_equal(stage.parts[g])) return text;
-  return fmt::format("({} sharing layers {})", text, fmt::join(stage.parts[g], ":"));
-}
-
-/// "stages 1-3 on t4: 5-6 blocks, tensor 8 x data 1"
-std::string stages_note(const StrategyInput& input, const MixedStages& mixed) {
-  std::vector<std::string> words;
-  for (const LayoutStage& stage : mixed.layout.stages) {
-    std::vector<std::string> groups;
-    for (std::size_t g = 0; g < stage.groups.size();) {
-      const std::string note = group_note(input, stage, g);
-      std::size_t end = g;
-      while (end < stage.groups.size() && group_note(input, stage, end) == note) ++end;
-      groups.push_back(fmt::format("{}x{}", end - g, note));
-      g = end;
-    }
-    std::string word = join(groups, " + ");
-    if (words.empty() || words.back() != word) words.push_back(std::move(word));
-  }
-  return fmt::format("{} of {} in a pipeline, replicas x tensor: {}",
-                     counted(static_cast<std::int64_t>(mixed.layout.stages.size()), "stage"),
-                     counted(mixed.micro_batches, "micro-batch"), join(words, ", "));
 }
 
 }  // namespace
@@ -290,7 +259,10 @@ bool has_mixed_stages(const StrategyInput& input) {
                      [](const DeviceClass& one) { return one.size() <= most_devices_of_kind; });
 }
 
-std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t count) {
+namespace {
+
+/// The layouts of mixed_stages by one closed form.
+std::vector<MixedStages> stages_by_form(const StrategyInput& input, std::size_t count) {
   const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
   mixed::StageCosts costs(input, classes);
   if (costs.blocks() == 0 || classes.size() > most_kinds) return {};
@@ -304,7 +276,7 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   const auto take = [&](const mixed::ShapedPipeline& pipeline, std::int32_t number) {
     limit = std::min(limit, near * pipeline.step);
     auto layout = layout_of(classes, costs, pipeline);
-    if (layout) all.push_back({std::move(*layout), number, pipeline.step});
+    if (layout) all.push_back({std::move(*layout), number, pipeline.step, false});
   };
   const auto best_of = [&](std::int32_t number, const std::vector<mixed::StageShape>& shapes,
                            std::size_t wanted, mixed::Detail detail, std::int64_t& steps) {
@@ -362,6 +334,23 @@ std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t co
   return different;
 }
 
+}  // namespace
+
+std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t count) {
+  std::vector<MixedStages> all = stages_by_form(input, count);
+  if (input.pipeline_sends == PipelineSends::overlapped) return all;
+  for (MixedStages& one : all) one.waits = true;
+  StrategyInput overlapped = input;
+  overlapped.pipeline_sends = PipelineSends::overlapped;
+  for (MixedStages& one : stages_by_form(overlapped, count)) {
+    const bool known = std::any_of(all.begin(), all.end(), [&](const MixedStages& other) {
+      return one.micro_batches == other.micro_batches && one.layout == other.layout;
+    });
+    if (!known) all.push_back(std::move(one));
+  }
+  return all;
+}
+
 std::vector<MixedStages> mixed_stages(const StrategyInput& input) {
   return mixed_stages(input, workers(input).size() <= mixed::few_devices ? 200 : 32);
 }
@@ -371,7 +360,7 @@ Plan plan_of_stages(const StrategyInput& input, const MixedStages& mixed) {
   own.micro_batches = mixed.micro_batches;
   Plan plan = plan_layout(own, mixed.layout);
   plan.strategy = "tensor";
-  plan.notes.push_back(stages_note(input, mixed));
+  plan.notes.push_back(mixed::stages_note(input, mixed.layout, mixed.micro_batches));
   return plan;
 }
 

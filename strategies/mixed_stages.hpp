@@ -15,7 +15,8 @@ namespace parsim::strategies {
 struct MixedStages {
   Layout layout;
   std::int32_t micro_batches = 1;
-  double step = 0;  ///< by the closed form, seconds
+  double step = 0;     ///< by the closed form, seconds
+  bool waits = false;  ///< in which stages wait for what they exchange
 };
 
 /// Whether the search below has something to choose: GPUs of several kinds (model, memory, number
@@ -26,8 +27,10 @@ struct MixedStages {
 /// The most promising layouts by a closed form, best first, up to `count` of every number of
 /// micro-batches, as long as they are not a fifth slower than the best. A
 /// stage has the devices that mixed::stage_shapes offers, devices may be left out, stages are in
-/// any order of device types, and each has as many blocks as mixed::best_pipelines finds best.
-/// Empty without blocks or for more than four kinds of devices.
+/// any order of device types, and each has as many blocks as mixed::best_pipelines finds best. If
+/// sends block, those that are best if stages wait for all that they exchange, and those that are
+/// if they wait for nothing: replicas that take turns on a link wait for less than the closed form
+/// says. Empty without blocks or for more than four kinds of devices.
 [[nodiscard]] std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t count);
 
 /// As many of each number of micro-batches as there is time to look at.

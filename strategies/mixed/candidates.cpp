@@ -8,18 +8,25 @@ Candidates::Candidates(const Cluster& cluster, std::vector<MixedStages> all) : c
   for (MixedStages& one : all) alike_[key_of(one)].layouts.push_back(std::move(one));
 }
 
-std::optional<MixedStages> Candidates::next() {
+Candidates::Alike* Candidates::best_of(bool waits) {
   Alike* best = nullptr;
   double least = 0;
   for (auto& [key, one] : alike_) {
-    if (one.next == one.layouts.size()) continue;
-    const double step =
-        one.layouts[one.next].step * one.correction.value_or(least_correction_.value_or(1));
+    if (std::get<bool>(key) != waits || one.next == one.layouts.size()) continue;
+    const double correction = one.correction.value_or(least_correction_[waits].value_or(1));
+    const double step = one.layouts[one.next].step * correction;
     if (best == nullptr || step < least) {
       best = &one;
       least = step;
     }
   }
+  return best;
+}
+
+std::optional<MixedStages> Candidates::next() {
+  Alike* best = best_of(turn_);
+  if (best == nullptr) best = best_of(!turn_);
+  turn_ = !turn_;
   if (best == nullptr) return std::nullopt;
   return best->layouts[best->next++];
 }
@@ -27,14 +34,16 @@ std::optional<MixedStages> Candidates::next() {
 void Candidates::learn(const MixedStages& layout, double step) {
   const double correction = step / layout.step;
   alike_.at(key_of(layout)).correction = correction;
-  least_correction_ = std::min(correction, least_correction_.value_or(correction));
+  std::optional<double>& least = least_correction_[layout.waits];
+  least = std::min(correction, least.value_or(correction));
 }
 
 Candidates::Key Candidates::key_of(const MixedStages& mixed) const {
-  Key key{mixed.micro_batches, {}};
+  Key key{mixed.waits, mixed.micro_batches, {}};
   for (const LayoutStage& stage : mixed.layout.stages) {
-    key.second.insert({static_cast<std::size_t>(cluster_[stage.groups[0][0]].model),
-                       stage.groups.size(), stage.groups[0].size()});
+    std::get<std::set<Shape>>(key).insert(
+        {static_cast<std::size_t>(cluster_[stage.groups[0][0]].model), stage.groups.size(),
+         stage.groups[0].size()});
   }
   return key;
 }

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "strategies/mixed_stages.hpp"
@@ -16,7 +16,8 @@ namespace parsim::strategies::mixed {
 /// Hands out layouts, the most promising first: the closed form errs alike for layouts with as many
 /// micro-batches and stages of the same shapes, in any order and number, so that their last
 /// price corrects it. Of shapes without a price the least correction so far is expected, so that
-/// each is looked at before one that is known to be worse.
+/// each is looked at before one that is known to be worse. Layouts by the two closed forms of
+/// blocking sends take turns.
 class Candidates {
  public:
   Candidates(const Cluster& cluster, std::vector<MixedStages> all);
@@ -25,17 +26,20 @@ class Candidates {
 
  private:
   using Shape = std::array<std::size_t, 3>;  ///< device model, replicas, tensor degree
-  using Key = std::pair<std::int32_t, std::set<Shape>>;
+  using Key = std::tuple<bool, std::int32_t, std::set<Shape>>;  ///< MixedStages::waits first
   struct Alike {
     std::vector<MixedStages> layouts;  ///< best first
     std::size_t next = 0;
     std::optional<double> correction;
   };
+  /// The most promising of those with this MixedStages::waits; null if there are none.
+  Alike* best_of(bool waits);
   [[nodiscard]] Key key_of(const MixedStages& mixed) const;
 
   const Cluster& cluster_;
   std::map<Key, Alike> alike_;
-  std::optional<double> least_correction_;
+  std::array<std::optional<double>, 2> least_correction_{};  ///< by MixedStages::waits
+  bool turn_ = true;                                         ///< of MixedStages::waits
 };
 
 }  // namespace parsim::strategies::mixed

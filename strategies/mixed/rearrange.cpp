@@ -37,7 +37,7 @@ class Table {
         micro_batches_(micro_batches),
         samples_(input.batch / micro_batches),
         least_(least_samples(input)),
-        form_(input.schedule_or_default(), micro_batches),
+        form_(input, micro_batches),
         rounds_(form_.rounds),
         blocks_(costs.blocks()) {}
 
@@ -96,7 +96,7 @@ class Table {
   };
   /// The stages from one on, the first of them beginning with some block.
   struct Cell {
-    double sum = impossible, path = 0, period = 0, after = 0, out = 0;  // as of best_pipelines
+    double sum = impossible, path = 0, period = 0, after = 0, out = 0, busy = 0;  // as of Suffix
     std::size_t end = 0;
   };
 
@@ -147,12 +147,15 @@ class Table {
       Cell one;
       one.sum = form_.of_sum * load;
       one.path = form_.of_path * load;
-      one.period = load;
+      one.period = one.busy = load;
       one.after = known.afterwards[begin * ends + end];
       if (!last) {
         one.sum += next->sum + 2 * send[end].time;
         one.path += next->path + 2 * send[end].time;
-        one.period = std::max({load, next->period, send[end].on_links + next->out});
+        const double blocked = form_.of_send * send[end].time;
+        one.busy += blocked;
+        one.period = std::max(
+            {one.busy, next->period, send[end].on_links + next->out, next->busy + blocked});
         one.after = std::max(one.after, next->after - form_.of_last * load - send[end].time);
         one.out = send[end].on_links;
       }

@@ -12,6 +12,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/tensor/split.hpp"
 
 namespace parsim::strategies::mixed {
 
@@ -276,6 +277,46 @@ IdleClass idle_class(const StrategyInput& input, const std::vector<DeviceClass>&
   const std::int32_t micro_batches = plan.schedule.micro_batches;
   return Reasons(input, classes, costs, layout, micro_batches)
       .of_idle(of_class, free, plan.batch / micro_batches);
+}
+
+namespace {
+
+/// "2 t4", or "(1 v100-sxm2 and 1 t4 sharing layers 5:3)".
+std::string group_note(const StrategyInput& input, const LayoutStage& stage, std::size_t g) {
+  const std::vector<DeviceId>& group = stage.groups[g];
+  std::vector<std::pair<std::string, std::size_t>> models;
+  for (const DeviceId device : group) {
+    const std::string& model = input.cluster.model(device).name;
+    if (models.empty() || models.back().first != model) models.emplace_back(model, 0);
+    ++models.back().second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : models) words.push_back(fmt::format("{} {}", count, model));
+  std::string text = join(words, " and ");
+  if (stage.parts.empty() || tensor::are_equal(stage.parts[g])) return text;
+  return fmt::format("({} sharing layers {})", text, fmt::join(stage.parts[g], ":"));
+}
+
+}  // namespace
+
+std::string stages_note(const StrategyInput& input, const Layout& layout,
+                        std::int32_t micro_batches) {
+  std::vector<std::string> words;
+  for (const LayoutStage& stage : layout.stages) {
+    std::vector<std::string> groups;
+    for (std::size_t g = 0; g < stage.groups.size();) {
+      const std::string note = group_note(input, stage, g);
+      std::size_t end = g;
+      while (end < stage.groups.size() && group_note(input, stage, end) == note) ++end;
+      groups.push_back(fmt::format("{}x{}", end - g, note));
+      g = end;
+    }
+    std::string word = join(groups, " + ");
+    if (words.empty() || words.back() != word) words.push_back(std::move(word));
+  }
+  return fmt::format("{} of {} in a pipeline, replicas x tensor: {}",
+                     counted(static_cast<std::int64_t>(layout.stages.size()), "stage"),
+                     counted(micro_batches, "micro-batch"), join(words, ", "));
 }
 
 }  // namespace parsim::strategies::mixed

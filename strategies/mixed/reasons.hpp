@@ -19,6 +19,11 @@ namespace parsim::strategies::mixed {
 /// The input with the memory options, the order and the options of groups that the plan has.
 [[nodiscard]] StrategyInput as_planned_in(StrategyInput input, const Plan& plan);
 
+/// "2 stages of 8 micro-batches in a pipeline, replicas x tensor: 2x1 v100-sxm2, 1x4 t4": stages in
+/// their order, equal neighbours once.
+[[nodiscard]] std::string stages_note(const StrategyInput& input, const Layout& layout,
+                                      std::int32_t micro_batches);
+
 /// A line for each stage: its blocks and devices, its memory and its time for a micro-batch beside
 /// those of the slowest stage, and what would become of it with one block more, with half and with
 /// twice the tensor degree on as many devices, and on as many devices of other kinds. Times and

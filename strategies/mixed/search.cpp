@@ -23,6 +23,7 @@ struct Suffix {
   double period = 0;  ///< see best_pipelines
   double after = 0;   ///< from the end of the first stage's last backward to the step's end
   double out = 0;     ///< what its first stage's machines send on, on links
+  double busy = 0;    ///< its first stage with a micro-batch, if it waits for what it sends on
   std::uint64_t used = 0;
   std::uint32_t shape = 0, last = 0, stages = 0;  ///< shapes of its first and its last stage
   std::uint32_t end = 0, next = 0;                ///< where the suffix behind its first stage is
@@ -42,7 +43,7 @@ class Search {
       : classes_(classes),
         costs_(costs),
         shapes_(shapes),
-        form_(input.schedule_or_default(), micro_batches),
+        form_(input, micro_batches),
         rounds_(form_.rounds),
         stages_(static_cast<std::uint32_t>(input.pipeline_parallel.value_or(0))),
         blocks_(costs.blocks()),
@@ -190,20 +191,23 @@ class Search {
     if (stages_ > 0 && suffix.stages >= stages_) return;
     StageCosts::Send send;
     if (!first) send = sends(shape, suffix.shape, end);
-    const double on_links = send.on_links + suffix.out;
+    const double blocked = form_.of_send * send.time;
+    const double on_links = std::max(send.on_links + suffix.out, first ? 0 : suffix.busy + blocked);
     if (on_links > bound) return;
     const std::size_t stages = suffix.stages + 1;  // those before it are not known
     const std::int32_t needed = form_.in_flight(0, stages);
     for (std::size_t begin = end; begin-- > 0;) {
       --steps_;
       const double load = time(shape, begin, end);
-      if (load > bound) break;
+      if (load + blocked > bound) break;
       if (stages_ > 0 && (begin == 0) != last_allowed) continue;
       if (in_flight_[shape][begin * (blocks_ + 1) + end] < needed) break;
       Suffix more = suffix;
       more.sum += form_.of_sum * load + 2 * send.time;
       more.path += form_.of_path * load + 2 * send.time;
-      more.period = std::max({suffix.period, load, on_links, form_.in_turn(more.path, 0, stages)});
+      more.busy = load + blocked;
+      more.period =
+          std::max({suffix.period, more.busy, on_links, form_.in_turn(more.path, 0, stages)});
       if (more.period > bound) continue;
       more.used = used_after(suffix.used, used_[shape]);
       if (more.sum + least_sum_[begin] + rounds_ * std::max(more.period, before_) > limit_)
@@ -341,9 +345,10 @@ class Search {
 
 }  // namespace
 
-ClosedForm::ClosedForm(PipelineSchedule order, std::int32_t number)
-    : rounds(number - 1), schedule(order), micro_batches(number) {
-  if (order != PipelineSchedule::zero_bubble) return;
+ClosedForm::ClosedForm(const StrategyInput& input, std::int32_t number)
+    : rounds(number - 1), schedule(input.schedule_or_default()), micro_batches(number) {
+  if (input.pipeline_sends == PipelineSends::blocking) of_send = 2;  // there and back
+  if (schedule != PipelineSchedule::zero_bubble) return;
   // A load is a third each of forward, backward for inputs, and backward for weights, which fills
   // what is idle before and after.
   rounds += 2.0 / 3;

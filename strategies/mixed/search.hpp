@@ -52,11 +52,12 @@ inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
 
 /// What an order of micro-batches makes of the times of stages, see best_pipelines.
 struct ClosedForm {
-  ClosedForm(PipelineSchedule schedule, std::int32_t micro_batches);
+  ClosedForm(const StrategyInput& input, std::int32_t micro_batches);
   double rounds;             ///< periods of a step
   double of_sum = 1;         ///< of a load, before and after these
   double of_path = 1;        ///< of a load, from a micro-batch's forward pass to its return
   double of_last = 2.0 / 3;  ///< of a load, after the last backward pass of the stage behind
+  double of_send = 0;        ///< of each send of a stage, of its period
   PipelineSchedule schedule;
   std::int32_t micro_batches;
   /// Micro-batches that a stage of so many keeps.
@@ -73,7 +74,8 @@ struct ClosedForm {
 ///
 /// and of ZB-H1 a third of the loads and 2 / 3 of a period more.
 ///
-/// period   the longest of: the load of a stage; what crosses the links of a machine in one
+/// period   the longest of: the load of a stage, if sends block with all that it exchanges with the
+///          stages around it; what crosses the links of a machine in one
 ///          direction with a micro-batch; and, unless in GPipe, for every stage, the time that a
 ///          micro-batch takes from there to the end of the pipeline and back, in ZB-H1 without the
 ///          third of a load that is for weights, divided by the micro-batches that the stage has in

@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 
+#include "strategies/mixed/candidates.hpp"
 #include "strategies/mixed/search.hpp"
 #include "strategies/mixed_stages.hpp"
 #include "tests/support/approx.hpp"
@@ -17,6 +18,7 @@
 namespace parsim::testing {
 namespace {
 
+using strategies::PipelineSends;
 using strategies::StrategyInput;
 using strategies::mixed::Detail;
 using strategies::mixed::DeviceClass;
@@ -73,6 +75,7 @@ TEST_CASE("rearranged: never better than the best of all pipelines, and seldom f
       StrategyInput input = world.input(32);
       input.optimizer = Optimizer::adam;
       input.schedule = schedule;
+      if (i % 2 == 1) input.pipeline_sends = PipelineSends::blocking;
       const std::int32_t number = random() % 2 == 0 ? 8 : 16;
       const std::vector<DeviceClass> classes = strategies::mixed::device_classes(input, 4);
       StageCosts costs(input, classes);
@@ -100,6 +103,65 @@ TEST_CASE("rearranged: never better than the best of all pipelines, and seldom f
   }
   CAPTURE(near);
   CHECK(near * 4 >= all * 3);
+}
+
+TEST_CASE("rearranged: a stage that waits for its sends is busy with them, by hand") {
+  const World world(
+      "gpt:layers=6,hidden=512,heads=8,seq_length=256,vocab_size=4096",
+      topologies::parse_cluster(machines("a100-sxm4-40", 1, "v100-sxm2", 1, 2), "test.toml"));
+  StrategyInput input = world.input(32);
+  const std::int32_t number = 16;
+  const std::vector<DeviceClass> classes = strategies::mixed::device_classes(input, 4);
+  StageCosts costs(input, classes);
+  const std::vector<StageShape> shapes{{{{0, 1, 2, {1, 1}}}}, {{{1, 1, 2, {1, 1}}}}};
+  const auto all = [&](PipelineSends sends) {
+    input.pipeline_sends = sends;
+    std::int64_t steps = std::numeric_limits<std::int64_t>::max();
+    return best_pipelines(input, classes, costs, shapes, number, 100, unlimited, Detail::all,
+                          steps);
+  };
+  const std::vector<Pipeline> overlapped = all(PipelineSends::overlapped);
+  int compared = 0;
+  for (const Pipeline& one : all(PipelineSends::blocking)) {
+    if (one.stages.size() != 2) continue;
+    const auto& [first, last] = std::pair(one.stages[0], one.stages[1]);
+    const auto same = std::find_if(overlapped.begin(), overlapped.end(), [&](const Pipeline& o) {
+      return o.stages.size() == 2 && o.stages[0].shape == first.shape &&
+             o.stages[1].first_block == last.first_block;
+    });
+    if (same == overlapped.end()) continue;
+    const std::size_t blocks = costs.blocks(), border = last.first_block;
+    const double load = costs.times(shapes[first.shape])[border];
+    const double behind = costs.times(shapes[last.shape])[border * (blocks + 1) + blocks];
+    const auto send = costs.send(shapes[first.shape], shapes[last.shape], border);
+    const double in_turn = (load + behind + 2 * send.time) / 2;
+    const double period = std::max({load, behind, in_turn, send.on_links});
+    const double busy = std::max(load, behind) + 2 * send.time;
+    CHECK(one.step - same->step == approx((number - 1) * std::max(0.0, busy - period)));
+    ++compared;
+  }
+  CHECK(compared >= 5);
+}
+
+TEST_CASE("rearranged: of blocking sends layouts by both closed forms, in turn") {
+  const World world(
+      "gpt:layers=8,hidden=512,heads=8,seq_length=256,vocab_size=4096",
+      topologies::parse_cluster(machines("a100-sxm4-40", 2, "v100-sxm2", 2, 2), "test.toml"));
+  StrategyInput input = world.input(32);
+  input.micro_batches = 8;
+  for (const strategies::MixedStages& one : strategies::mixed_stages(input, 16)) {
+    CHECK_FALSE(one.waits);
+  }
+  input.pipeline_sends = PipelineSends::blocking;
+  std::vector<strategies::MixedStages> all = strategies::mixed_stages(input, 16);
+  const auto waits = [](const strategies::MixedStages& one) { return one.waits; };
+  const auto waiting = std::count_if(all.begin(), all.end(), waits);
+  REQUIRE(waiting >= 2);
+  REQUIRE(std::ssize(all) - waiting >= 2);
+  strategies::mixed::Candidates candidates(world.cluster, all);
+  for (const bool expected : {true, false, true, false}) {
+    CHECK(candidates.next().value().waits == expected);
+  }
 }
 
 TEST_CASE("rearranged: a large cluster's pipeline returns to machines of the first kind") {
