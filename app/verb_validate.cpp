@@ -17,6 +17,7 @@
 #include "report/validation.hpp"
 #include "validation/measurements.hpp"
 #include "validation/predict_published.hpp"
+#include "validation/published_collective.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 #include "validation/validation.hpp"
@@ -44,24 +45,6 @@ validation::Validation predicted(const std::vector<validation::Claim>& claims,
       });
   validation.groups = validation::plan_groups(runs);
   return validation;
-}
-
-/// Large collectives once more, as a set of their own, without what is fitted on their system.
-std::vector<validation::Claim> uncalibrated_collectives(
-    const std::vector<validation::Claim>& claims) {
-  constexpr std::int64_t least_bytes = 64 * 1024 * 1024;
-  std::vector<validation::Claim> rows;
-  for (const validation::Claim& claim : claims) {
-    if (claim.quantity != "collective-time" ||
-        validation::split_of(claim) != validation::Split::validate)
-      continue;
-    if (validation::count_column(claim, "size_bytes", 1) < least_bytes) continue;
-    validation::Claim again = claim;
-    again.set += "_uncalibrated";
-    again.what[std::string(validation::uncalibrated)] = "yes";
-    rows.push_back(std::move(again));
-  }
-  return rows;
 }
 
 /// Rows to be scored or named; those that calibrate are neither.
@@ -115,7 +98,7 @@ validation::Validation validate_published(const experiment::Arguments& arguments
       files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements(),
       arguments.has("--from-scratch"), calibrating_rows(arguments.texts("--calibrate-with")));
   if (files.empty()) {
-    const std::vector<validation::Claim> again = uncalibrated_collectives(claims);
+    const std::vector<validation::Claim> again = validation::uncalibrated_collectives(claims);
     claims.insert(claims.begin(), again.begin(), again.end());
   }
   const bool quick = arguments.has("--quick");

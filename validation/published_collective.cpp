@@ -11,6 +11,7 @@
 #include "core/timeline.hpp"
 #include "experiment/collective.hpp"
 #include "experiment/options.hpp"
+#include "validation/measurements.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
@@ -86,6 +87,20 @@ double PublishedCollective::estimated(const sim::SimOptions& options) const {
   const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
   const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
   return sim::make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
+}
+
+std::vector<Claim> uncalibrated_collectives(const std::vector<Claim>& claims) {
+  constexpr std::int64_t least_bytes = 64 * 1024 * 1024;
+  std::vector<Claim> rows;
+  for (const Claim& claim : claims) {
+    if (claim.quantity != "collective-time" || split_of(claim) != Split::validate) continue;
+    if (count_column(claim, "size_bytes", 1) < least_bytes) continue;
+    Claim again = claim;
+    again.set += "_uncalibrated";
+    again.what[std::string(uncalibrated)] = "yes";
+    rows.push_back(std::move(again));
+  }
+  return rows;
 }
 
 double PublishedCollective::naive() const {

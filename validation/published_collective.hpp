@@ -14,6 +14,10 @@ namespace parsim::validation {
 /// Of the row's column `collective`. Throws InputError for an unknown one.
 [[nodiscard]] CollectiveKind collective_of(const Claim& claim);
 
+/// Collectives of 64 MiB and more that are to be predicted once more, as a set of their own,
+/// without what is fitted on their system.
+[[nodiscard]] std::vector<Claim> uncalibrated_collectives(const std::vector<Claim>& claims);
+
 /// NCCL with the environment variables of the row's `settings`: "NCCL_ALGO=RING NCCL_PROTO=Simple".
 /// Throws InputError for other variables.
 [[nodiscard]] sim::SimOptions library_options(const Claim& claim);

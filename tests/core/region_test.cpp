@@ -58,6 +58,10 @@ TEST_CASE("region: boxes hold what lies inside, and every empty box") {
   CHECK_FALSE(outer.contains(Region{{1, 5}, {2, 3}}));
   CHECK_FALSE(outer.contains(Region{{1, 4}, {1, 3}}));
   CHECK(outer.contains(Region{{9, 9}, {0, 3}}));
+  const Interval whole{0, 2}, part{0, 1};  // of as many axes as a region can have
+  const Region full{whole, whole, whole, whole, whole, whole, whole, whole};
+  CHECK(full.contains(Region{whole, whole, whole, whole, whole, whole, whole, part}));
+  CHECK_FALSE(Region{whole, whole, whole, whole, whole, whole, whole, part}.contains(full));
 }
 
 TEST_CASE("region: printed as half-open ranges") {

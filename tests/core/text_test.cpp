@@ -29,6 +29,12 @@ TEST_CASE("text: nothing of XML's own is left in escaped text, nor control chara
   CHECK(xml_escaped("µ &amp; 1") == "µ &amp;amp; 1");
 }
 
+TEST_CASE("text: small numbers have an exponent, from a tenth of a thousandth on digits") {
+  CHECK(three_digits(1e-4) == "0.000100");
+  CHECK(three_digits(9.99e-5) == "9.99e-05");
+  CHECK(three_digits(-1e-4) == "-0.000100");
+}
+
 TEST_CASE("text: a number is all of its text") {
   CHECK(to_number<int>("-12") == -12);
   CHECK(to_number<double>("1.5e3") == 1500);

@@ -142,6 +142,34 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
   CHECK(differ >= 3);  // else it would not matter
 }
 
+TEST_CASE("calibrate: beside messages the longest kernel of each kind is measured") {
+  // Both devices hold both layers, of which the second is the larger.
+  const Network network = network_of("x: vector 64; a: dense 8; b: relu; c: dense 4096; loss");
+  const Cluster two = star_of(2, "10 GB/s", "1us");
+  const auto cost = sim::make_constant_efficiency(two);
+  strategies::StrategyInput input{network, two, *cost};
+  input.batch = 64;
+  const ExecDag dag = lowering::lower(network, two, strategies::plan_data(input));
+  OnPaper on_paper{};
+  on_paper.about = hw::HostExecutor({64, 64}).hardware();
+  hw::Calibration calibration(on_paper.about.machine);
+  const std::vector<OpId> ops = calibration.unknown(dag);
+  calibration.add(dag, ops, on_paper.alone(dag, ops, 1));
+  const auto time = [&](OpId op) { return hw::modelled_duration(dag, op, on_paper.about.machine); };
+  const std::vector<hw::Calibration::Group> groups = calibration.neighbours(dag);
+  REQUIRE(groups.size() == 2);  // tensor and memory
+  for (const hw::Calibration::Group& group : groups) {
+    const OpId chosen = group[0].op;
+    bool shorter_before = false;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      if (kernel_activity(dag, OpId{i}) != kernel_activity(dag, chosen)) continue;
+      CHECK(time(OpId{i}) <= time(chosen));
+      shorter_before = shorter_before || (OpId{i} < chosen && time(OpId{i}) < time(chosen));
+    }
+    CHECK(shorter_before);
+  }
+}
+
 TEST_CASE("calibrate: devices of one host contend for its memory, and predictions know how much") {
   // Element-wise layers of 16 MB in and out; the shares' walks want 4 GB/s of 3.
   const Network network = network_of("x: vector 1000000; a: relu; b: relu; c: relu; loss");

@@ -32,6 +32,8 @@ TEST_CASE("runs: a device's memory is in the columns that say so, by hand") {
   };
   // LeNet-5 has 61,706 parameters (LeCun et al. 1998, with dense second convolution).
   constexpr int parameters = 61706;
+  CHECK(cell("name") == "gpu0");
+  CHECK(cell("model") == "v100-sxm2");
   CHECK(cell("weights_bytes") == std::to_string(2 * parameters));
   CHECK(cell("gradients_bytes") == std::to_string(4 * parameters));
   CHECK(cell("optimizer_state_bytes") == std::to_string(12 * parameters));

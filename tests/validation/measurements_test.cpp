@@ -7,6 +7,7 @@
 #include "core/errors.hpp"
 #include "tests/support/refusal.hpp"
 #include "validation/predict_published.hpp"
+#include "validation/published_collective.hpp"
 
 namespace parsim::validation {
 namespace {
@@ -16,6 +17,22 @@ std::string csv_refusal(std::string_view csv) {
 }
 
 }  // namespace
+
+TEST_CASE("measurements: large collectives to be predicted are also a set without calibration") {
+  const std::vector<Claim> rows = uncalibrated_collectives(
+      read_measurements("collective,size_bytes,time_us_outofplace,split\n"
+                        "all_reduce,67108863,10,\nall_reduce,67108864,11,\n"
+                        "all_reduce,67108864,12,calibrate\nbroadcast,1000000000,13,unscored\n"
+                        "broadcast,1000000000,14,validate\n",
+                        "f.csv", "set"));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].expected == 11);
+  CHECK(rows[1].expected == 14);
+  for (const Claim& row : rows) {
+    CHECK(row.set == "set_uncalibrated");
+    CHECK(row.at(uncalibrated) == "yes");
+  }
+}
 
 TEST_CASE("measurements: columns decide the quantity, and every column is kept") {
   const auto claims = [](std::string_view csv) { return read_measurements(csv, "f.csv", "set"); };

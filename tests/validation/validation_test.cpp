@@ -83,7 +83,7 @@ TEST_CASE("validation: errors of a set by hand") {
   const std::vector<Claim> claims = read_claims(example, "f.toml");
   const Validation validation = validate_claims(claims, [](const Claim& claim) -> Prediction {
     if (claim.name == "b") return {std::nullopt, std::nullopt, "no idea"};
-    return {claim.expected * (claim.at("devices") == "2" ? 1.05 : 0.7), claim.expected, {}};
+    return {claim.expected * (claim.at("devices") == "2" ? 1.05 : 0.7), claim.expected / 2, {}};
   });
   REQUIRE(validation.sets.size() == 1);
   const ValidationSet& set = validation.sets[0];
@@ -93,7 +93,8 @@ TEST_CASE("validation: errors of a set by hand") {
   CHECK(set.max_error == testing::approx(0.3));
   CHECK(set.low_error == testing::approx(0.05));  // of three: the first and the last
   CHECK(set.high_error == testing::approx(0.3));
-  CHECK(set.baseline_mean_error == 0.0);
+  CHECK(set.baseline_mean_error == testing::approx(0.5));  // half of what was measured
+  CHECK(set.skill() == testing::approx(1 - 0.65 / 3 / 0.5));
   CHECK(set.spearman == testing::approx(1));
   REQUIRE(validation.unresolved.size() == 1);
   CHECK(validation.unresolved[0].reason == "no idea");
