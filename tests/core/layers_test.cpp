@@ -273,6 +273,7 @@ TEST_CASE("layers: heads are read with the channels that they share") {
   CHECK(channels(1, {5, 7}).empty());
   // From the last shared channel of a head to the next one's own.
   CHECK(channels(1, {4, 6})[2] == Interval{2, 3});
+  CHECK(channels(1, {4, 7})[2] == Interval{2, 3});
   CHECK(refusal(HeadConcat{4}, {own, shared}) ==
         "net: layer 'x': 4 heads of shapes 7x6 and 7x3; inputs are tokens × (heads · width) and "
         "tokens × shared channels");

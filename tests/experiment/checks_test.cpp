@@ -7,6 +7,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "sim/sim.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 
@@ -90,6 +91,17 @@ TEST_CASE("checks: 11 ns below a chain of 10 operations is too much") {
   Bounds bounds = tight();
   bounds.busiest_device = bounds.busiest_link = Seconds{};
   CHECK_THROWS_AS((void)check_bounds(bounds, Seconds{3e-3 - 14e-9}), BrokenInvariant);
+}
+
+TEST_CASE("checks: a collective of two devices takes its time, of one none") {
+  const NotedDag noted = dag_of("all-reduce d0,d1 1MB; all-reduce d0,d1,d2 1MB; all-reduce d0 1MB");
+  const Cluster cluster = star_of(3, "1 GB/s", "0 us");
+  const auto cost = sim::make_constant_efficiency(cluster, {});
+  const std::vector<Seconds> times = durations(noted.dag, cluster, *cost).times;
+  // 2 (n - 1) messages of 1/n of a megabyte.
+  CHECK(times.at(0).count() == testing::approx(1e-3));
+  CHECK(times.at(1).count() == testing::approx(4e-3 / 3));
+  CHECK(times.at(2) == Seconds{});
 }
 
 TEST_CASE("checks: bounds by hand for two kernels and a transfer") {

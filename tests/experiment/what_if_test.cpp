@@ -82,6 +82,8 @@ TEST_CASE("what if: where half the memory holds no plan as it is, ZeRO makes one
   REQUIRE(scarce);
   CHECK(scarce->degrees.zero.value_or(0) > 0);
   CHECK(scarce->fits());
+  request.zero_stage = 0;  // as the user says: nothing fits
+  CHECK_FALSE(with(std::to_string(peak * 7 / 4) + "B"));
 }
 
 TEST_CASE("what if: a machine that no link leaves cannot be joined by another") {

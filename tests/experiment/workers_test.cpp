@@ -183,6 +183,9 @@ TEST_CASE("shard: launchers' variables") {
                              {"SLURM_ARRAY_TASK_MIN", "10"},
                              {"SLURM_ARRAY_TASK_STEP", "4"}};
   CHECK(text_of(array) == "2/4 SLURM_ARRAY_TASK_ID");
+  Environment first_task = array;
+  first_task["SLURM_ARRAY_TASK_ID"] = "10";
+  CHECK(text_of(first_task) == "0/4 SLURM_ARRAY_TASK_ID");
   Environment both = array;
   both.merge(Environment{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
   CHECK(text_of(both) == "5/8 SLURM_ARRAY_TASK_ID and SLURM_PROCID");

@@ -82,6 +82,14 @@ TEST_CASE("gpt: the logits use the weights of the embedding") {
   CHECK(tables[0] == tables[1]);
 }
 
+TEST_CASE("gpt: experts have slots for a hundredth to a hundred times the tokens they need") {
+  for (const char* capacity : {"0.01", "1", "100"}) {
+    CAPTURE(capacity);
+    CHECK_NOTHROW((void)load_network(
+        std::string("gpt:layers=1,hidden=64,heads=4,experts=4,capacity=") + capacity, {}, "test"));
+  }
+}
+
 TEST_CASE("gpt: a wrong call is refused with what is accepted") {
   const std::string size = "layers=2,hidden=64,heads=4";
   const std::string example = "; write gpt:layers=24,hidden=1024,heads=16";

@@ -87,6 +87,44 @@ TEST_CASE("launch: parts of the tokens are between tensor groups and replicas, b
       "a2a");
 }
 
+TEST_CASE("launch: accelerate starts a process for every GPU of every machine") {
+  const Made two = made(machines, 4, [](experiment::Request& request) {
+    request.data_parallel = 8;
+    request.tensor_parallel = request.pipeline_parallel = 1;
+    request.reduce_precision = Precision::fp32;
+  });
+  const std::string text =
+      launch_files(Trainer::accelerate, two.experiment->network, two.experiment->cluster, two.plan)
+          .files.at(0)
+          .text;
+  CHECK(text.find("num_machines: 2\nnum_processes: 8\n") != text.npos);
+}
+
+TEST_CASE("launch: torchtitan's replicas hold whole states only where nothing else divides") {
+  const auto refused = [](void (*change)(experiment::Request&)) {
+    const Made one = made(machines, 4, change);
+    try {
+      (void)launch_files(Trainer::torchtitan, one.experiment->network, one.experiment->cluster,
+                         one.plan);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string together = "its replicas hold whole states, together with other parallelism";
+  CHECK(refused([](experiment::Request& request) {
+          request.tensor_parallel = request.context_parallel = request.data_parallel = 2;
+          request.pipeline_parallel = 1;
+          request.sequence_parallel = true;
+          request.reduce_precision = Precision::fp32;
+        }).find(together) != std::string::npos);
+  CHECK(refused([](experiment::Request& request) {
+          request.data_parallel = 8;
+          request.tensor_parallel = request.pipeline_parallel = 1;
+          request.reduce_precision = Precision::fp32;
+        }).empty());
+}
+
 TEST_CASE("launch: ranks are tensor groups, then replicas, then stages, by hand") {
   const Made two = made(machines, 4, [](experiment::Request& request) {
     request.tensor_parallel = 2;

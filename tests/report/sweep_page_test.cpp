@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.hpp"
 #include "report/sweep_merge.hpp"
 #include "tests/support/program.hpp"
 
@@ -190,6 +191,14 @@ TEST_CASE("sweep page: the answer, conditions, reasons, and nothing unescaped") 
   CHECK(asked.find("not as asked: 1.00 s (point 0: gpu g0, batch 8)") != std::string::npos);
   const std::string none = page_of(folder, file, {"step_time_s > 5"});
   CHECK(none.find("No point is the best with step_time_s &gt; 5") != std::string::npos);
+}
+
+TEST_CASE("sweep page: a sweep of one point has a page, and one of none is refused") {
+  const TemporaryFolder folder;
+  Results one(1, 1), none(0, 0);
+  one.point({{1.5, 100, true}});
+  CHECK(page_of(folder, one.write(folder)).find("s0") != std::string::npos);
+  CHECK_THROWS_AS(static_cast<void>(page_of(folder, none.write(folder))), InputError);
 }
 
 TEST_CASE("sweep page: 10,000 points take little time and space") {

@@ -72,6 +72,10 @@ TEST_CASE("attention model: level, width, once per block, mask and idle multipro
   CHECK(slower() == testing::approx(128 / 96.0));
   kernel.n = 128;
   CHECK(slower() == testing::approx(1));
+  model.narrow = 1;  // as fast with any width, without padding
+  kernel.n = 96;
+  CHECK(slower() == testing::approx(1));
+  kernel.n = 128;
   model.masked = 0.8;
   CHECK(slower() == testing::approx(1));
   kernel.masked = true;

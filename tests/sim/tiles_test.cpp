@@ -5,6 +5,7 @@
 
 #include "core/layers.hpp"
 #include "networks/networks.hpp"
+#include "sim/least_kernels.hpp"
 #include "sim/sim.hpp"
 #include "tests/sim/small_dags.hpp"
 #include "tests/support/approx.hpp"
@@ -79,6 +80,9 @@ TEST_CASE("tiles: a convolution by FFT by hand") {
   rates.memory = 4.0 * 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) / 1e-3;
   conv.elements = direct.elements = 1e-3 * rates.memory / 2;
   CHECK(gemm_time(conv, rates, 2).count() * 1e3 == testing::approx(gemms + 1 + 1));
+  // All of it at once is full tiles in full waves, as fast as any part can be.
+  const LeastTime least = least_gemm_time({conv, conv.flops}, rates, 2);
+  CHECK(least.whole.count() * 1e3 == testing::approx(gemms + 1 + 1));
   // Whatever is faster, and the card does not do without.
   rates.memory = 1e6;
   CHECK(gemm_time(conv, rates, 2) == gemm_time(direct, rates, 2));

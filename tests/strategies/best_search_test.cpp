@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -347,6 +348,27 @@ TEST_CASE("best: on mixed clusters chooses stages, ZeRO and order together") {
       CHECK_FALSE(simulated_price(asked, plan_tensor(asked)).better_than(best));
     }
   }
+}
+
+TEST_CASE("best: stages that differ are offered in both orders of micro-batches, best first") {
+  const World world("gpt:layers=6,hidden=512,heads=8,seq_length=256,vocab_size=2048",
+                    "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=3GB/s,latency=5us");
+  StrategyInput input = world.simulated(32);
+  input.precision = Precision::fp16;
+  input.optimizer = Optimizer::adam;
+  lowering::Estimator estimator(input.step());
+  const Price any{0, lowering::Estimator::unlimited};
+  const std::vector<PricedPlan> offered = candidates_of_mixed_stages(input, estimator, any);
+  REQUIRE(offered.size() > 1);
+  std::set<PipelineSchedule> orders;
+  for (std::size_t i = 0; i < offered.size(); ++i) {
+    orders.insert(offered[i].schedule);
+    CHECK(offered[i].price.fits());
+    if (i > 0) CHECK_FALSE(offered[i].price.better_than(offered[i - 1].price));
+    // With room for everything, ZeRO beyond what the updates gain only sends more.
+    CHECK(offered[i].memory.zero_stage <= 1);
+  }
+  CHECK(orders.size() == 2);
 }
 
 TEST_CASE("best: memory options let a network fit that fits in no other way") {

@@ -73,6 +73,11 @@ TEST_CASE("nodes: inside through the machine's switch, outside through its one p
   CHECK(rings_of(nodes).size() == 1);
 }
 
+TEST_CASE("nodes: one machine has no network") {
+  CHECK(make("nodes:1x2,device=t4,intra=10GB/s,inter=1GB/s").switches.size() == 1);
+  CHECK(make("nodes:2x2,device=t4,intra=10GB/s,inter=1GB/s").switches.size() == 3);
+}
+
 TEST_CASE("nodes: device i leaves by card i·nics/M, and there is a ring for each card") {
   const Cluster nodes = make("nodes:2x8,device=t4,intra=100GB/s,inter=10GB/s,nics=4");
   Routes routes(nodes);

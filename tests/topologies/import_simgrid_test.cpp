@@ -120,6 +120,22 @@ TEST_CASE("import simgrid: numbers without a unit become one note") {
   CHECK(notes_with("speed=\"10Gf\"", "speed=\"1e10\"") == expected);
 }
 
+TEST_CASE("import simgrid: a host's speed in any of SimGrid's units is the same") {
+  const auto with_speed = [](const std::string& speed) {
+    const auto file = import_cluster(
+        testing::with(text_of("simgrid/floyd.xml"), "speed=\"10Gf\"", "speed=\"" + speed + "\""),
+        "f.xml", {});
+    REQUIRE(file);
+    return file->cluster.models.at(0).peak;
+  };
+  const auto usual = with_speed("10Gf");
+  for (const char* same : {"10000000000f", "10000000000flops", "10000000kiloflops",
+                           "10000megaflops", "10gigaflops", "0.01Tf"}) {
+    CAPTURE(same);
+    CHECK(with_speed(same) == usual);
+  }
+}
+
 TEST_CASE("import simgrid: cluster tags are stars") {
   const Cluster flat = imported("simgrid/flat-cluster.xml").cluster;
   REQUIRE(flat.devices.size() == 5);

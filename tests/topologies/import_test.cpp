@@ -163,6 +163,23 @@ TEST_CASE("import nvidia-smi: NV12 between eight GPUs is an NVSwitch") {
         "(FILE,device=NAME for a100-sxm4-80)");
 }
 
+TEST_CASE("import: XML is found by its content, whatever the file is called") {
+  const auto file = import_cluster(testing::text_of("nccl/dgx-1v.xml"), "topology", {});
+  REQUIRE(file);
+  CHECK(file->cluster.devices.size() == 8);
+}
+
+TEST_CASE("import nvidia-smi: more single NVLinks than a GPU has are an NVSwitch") {
+  std::string text = testing::text_of("smi/dgx-a100.txt");
+  for (std::size_t at = text.find("NV12"); at != text.npos; at = text.find("NV12", at)) {
+    text.replace(at, 4, "NV1");
+  }
+  // A V100 has six, and no seven neighbours without a switch.
+  const auto file = import_cluster(text, "one.txt", {&device_model("v100-sxm2", "test")});
+  REQUIRE(file);
+  CHECK(rates(file->cluster) == std::vector<double>(8 * 7, 20));
+}
+
 TEST_CASE("import nvidia-smi: PCIe trees without NVLink") {
   const Imported file = imported("smi/pcie-2-sockets.txt");
   Routes routes(file.cluster);

@@ -39,6 +39,19 @@ Claim row_of(const std::string& columns, const std::string& fields) {
 
 }  // namespace
 
+TEST_CASE("published: a framework that is far from linear on one machine is suspected, by hand") {
+  Claim claim;
+  claim.quantity = "throughput";
+  claim.unit = "images/s";
+  claim.what["framework"] = "Caffe";
+  claim.expected = 400;
+  CHECK(suspected_reason(claim, 0.5, 410) == "");  // of linear 98 %
+  CHECK(suspected_reason(claim, -0.5, 800) == "");
+  CHECK(suspected_reason(claim, 0.5, 800).starts_with("Caffe reaches 50 % of linear"));
+  claim.what["nodes"] = "2";
+  CHECK(suspected_reason(claim, 0.5, 800).starts_with("between machines: "));
+}
+
 TEST_CASE(
     "published: one device comes out as fitted, more are simulated, with devices x one as "
     "baseline") {
