@@ -210,9 +210,26 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
   return trainer;
 }
 
-/// The trainer's files. Of a plan that it cannot run, the refusal names the nearest that it can.
+/// The plan as the trainer runs it: with its buckets of gradients and its way to send between
+/// stages.
+Plan carried_by(report::Trainer trainer, const experiment::Experiment& experiment,
+                const Plan& plan) {
+  Plan carried = strategies::with_usual_buckets(experiment.strategy_input(), plan);
+  const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
+  if (!degrees.schedule) return carried;  // one stage
+  carried.schedule.blocking_sends =
+      experiment::sends_of_trainer(to_text(trainer), *degrees.schedule, degrees.vp.value_or(1)) ==
+      strategies::PipelineSends::blocking;
+  return carried;
+}
+
+/// The trainer's files. Of a plan that it cannot run, the refusal names the fastest of some that
+/// it can.
+///
+/// step   of the plan as the trainer would run it
 report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Experiment& experiment,
-                                 const Plan& plan, Seconds step) {
+                                 const Plan& plan, const std::function<Seconds()>& step) {
+  report::check_training(trainer, plan.precision, plan.optimizer);
   const auto files = [&](const Plan& any) {
     return report::launch_files(trainer, experiment.network, experiment.cluster, any);
   };
@@ -227,26 +244,16 @@ report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Expe
         return again.accepted;
       }
     };
-    const auto nearest = experiment::nearest_plan(experiment, plan, accepted);
+    const auto as_run = [&](const Plan& any) { return carried_by(trainer, experiment, any); };
+    const auto nearest = experiment::nearest_plan(experiment, plan, accepted, as_run);
     if (!nearest) throw;
     throw InputError(
         refusal.where, refusal.found,
-        fmt::format("{}; the nearest plan that it can run: {}, {} instead of {}", refusal.accepted,
-                    nearest->options, to_text(nearest->step), to_text(step)));
+        fmt::format("{}; of {} tried, the fastest that it can run: {}, {} instead "
+                    "of {}, both as it sends between stages",
+                    refusal.accepted, counted(static_cast<std::int64_t>(nearest->tried), "plan"),
+                    nearest->options, to_text(nearest->step), to_text(step())));
   }
-}
-
-/// The plan as the trainer runs it: with its buckets of gradients and its way to send between
-/// stages.
-Plan carried_by(report::Trainer trainer, const experiment::Experiment& experiment,
-                const Plan& plan) {
-  Plan carried = strategies::with_usual_buckets(experiment.strategy_input(), plan);
-  const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
-  if (!degrees.schedule) return carried;  // one stage
-  carried.schedule.blocking_sends =
-      experiment::sends_of_trainer(to_text(trainer), *degrees.schedule, degrees.vp.value_or(1)) ==
-      strategies::PipelineSends::blocking;
-  return carried;
 }
 
 report::LaunchResult launched(report::Trainer trainer, const std::string& folder,
@@ -254,9 +261,10 @@ report::LaunchResult launched(report::Trainer trainer, const std::string& folder
   const auto run = [&](const Plan& any) {
     return experiment::run_plan(experiment, {any, {}, {}}, experiment::Operations::folded).result;
   };
+  const auto as_run = [&] { return run(carried_by(trainer, experiment, plan)).step_time; };
+  report::Launch files = launch_or_nearest(trainer, experiment, plan, as_run);
   const experiment::RunResult own = run(plan);
-  report::LaunchResult result{
-      trainer, folder, launch_or_nearest(trainer, experiment, plan, own.step_time), own.step_time};
+  report::LaunchResult result{trainer, folder, std::move(files), own.step_time};
   if (!own.fits()) result.lacks = experiment::memory_verdict(own);
   if (const Plan carried = carried_by(trainer, experiment, plan); carried != plan) {
     result.step = run(carried).step_time;
@@ -358,6 +366,9 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     NewFolders().make(files.smpi, "--smpi");
   }
   if (arguments.has("--chakra")) NewFolders().make(files.chakra, "--chakra");
+  if (trainer) {
+    report::check_training(*trainer, experiment.request.precision, experiment.request.optimizer);
+  }
   const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
   for (const std::string_view flag : {"--dag", "--smpi", "--chakra"}) {
     if (arguments.has(flag)) experiment::check_whole_dag(experiment, planned.plan, flag);

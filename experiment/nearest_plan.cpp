@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,23 +12,29 @@
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/layout.hpp"
+#include "strategies/mixed_stages.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::experiment {
 
 namespace {
 
+/// What is tried at most of a plain plan and its changes, and of those of last resort together; a
+/// search for degrees counts as several, for it takes as long.
+constexpr std::size_t most_work = 12, most_of_last_resort = 24, work_of_search = 4;
+
 struct PlainPlan {
   std::string strategy;                 ///< "layout": that of the request
   std::int32_t tp = 0, pp = 0, dp = 0;  ///< 0: the strategy's choice
   std::size_t changes = 3;              ///< as many are tried at once
   bool own = false;                     ///< with the other options of the refused plan
+  bool last_resort = false;             ///< only where no other is accepted
 };
 constexpr std::string_view of_request = "layout";
 
 std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& refused) {
   std::vector<PlainPlan> plans;
-  if (experiment.layout) plans.push_back({std::string(of_request)});
+  if (experiment.layout && !experiment.layout->plan) plans.push_back({std::string(of_request)});
   const std::size_t gpus = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const bool blocks = !strategies::first_layers_of_blocks(experiment.network).empty();
   const strategies::Degrees own = strategies::degrees_of(experiment.network, refused);
@@ -37,17 +44,25 @@ std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& ref
     plans.push_back(plans.back());
     plans.back().own = true;
   }
-  plans.insert(plans.end(), {{"data"}, {"pipeline"}});
+  plans.push_back({"data"});
+  if (blocks) plans.push_back({"tensor"});
+  plans.push_back({"pipeline"});
   constexpr std::size_t most = 128;
   if (gpus > most || !blocks) return plans;
-  plans.push_back({"tensor"});
   const auto all = static_cast<std::int32_t>(gpus);
   for (std::int32_t tp = 1; tp <= all; tp *= 2) {
     for (std::int32_t pp = 1; tp * pp <= all; pp *= 2) {
-      if (all % (tp * pp) == 0) plans.push_back({"tensor", tp, pp, all / (tp * pp), 1});
+      if (all % (tp * pp) != 0) continue;
+      plans.push_back({"tensor", tp, pp, all / (tp * pp), 1, false, true});
     }
   }
   return plans;
+}
+
+/// Whether tensor parallelism would look for stages that differ. With --cp 1 it does not.
+bool leaves_stages_open(const Experiment& experiment, const PlainPlan& plain) {
+  return plain.strategy == "tensor" && !experiment.request.given.contains("--cp") &&
+         strategies::has_mixed_stages(experiment.strategy_input());
 }
 
 /// An option that another plan is made with, as a user writes it.
@@ -178,6 +193,7 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
     input.pipeline_parallel = plain.pp;
     input.data_parallel = plain.dp;
   }
+  if (leaves_stages_open(experiment, plain)) input.context_parallel = 1;
   for (const OptionChange& choice : choices) choice.apply(input);
   for (const OptionChange& change : changes) change.apply(input);
   const bool laid_out = plain.strategy == of_request;
@@ -194,42 +210,65 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
                         : strategies::strategy(plain.strategy, "--strategy").plan(input));
     strategies::check_zero_group(input, plan, "--zero-group");
     validate(plan, experiment.network, experiment.cluster, "nearest plan");
+    // Would the options be refused?
+    Request request = experiment.request;
+    request.strategies = {plain.strategy};
+    check_used(request, experiment.network, {&plan, 1});
     return plan;
   } catch (const InputError&) {  // no such plan for this input
     return std::nullopt;
   }
 }
 
-std::string options_of_plan(const Request& request, const PlainPlan& plain) {
+std::string options_of_plan(const Experiment& experiment, const PlainPlan& plain) {
+  const Request& request = experiment.request;
   if (plain.strategy == of_request) {
     return fmt::format("--layout {} without its samples and shares", request.layout_file);
   }
   std::string text = "--strategy " + plain.strategy;
   if (plain.tp > 0) text += fmt::format(" --tp {} --pp {} --dp {}", plain.tp, plain.pp, plain.dp);
+  if (leaves_stages_open(experiment, plain)) text += " --cp 1";
   if (plain.strategy == "data" && request.shares != strategies::ShareRule::equal) {
     text += " --shares equal";
   }
+  std::vector<std::string> unread;
+  if (!request.layout_file.empty()) unread.emplace_back("--layout");
+  if (!request.plan_file.empty()) unread.emplace_back("--plan");
+  for (const Option& option : options()) {
+    const bool given = request.given.contains(option.flag);
+    if (given && !option.is_read_by(plain.strategy)) unread.emplace_back(option.flag);
+  }
+  for (const std::string& flag : unread) text += " without " + flag;
   return text;
 }
 
-/// The best plan so far, of plain plans and their changes.
+/// The plans that are accepted and fit, of plain plans and their changes.
 class Search {
  public:
-  Search(const Experiment& experiment, const Plan& refused, const Refusal& refusal)
-      : experiment_(experiment), refusal_(refusal), own_(own_choices(experiment, refused)) {}
+  Search(const Experiment& experiment, const Plan& refused, const Refusal& refusal,
+         const AsRun& as_run)
+      : experiment_(experiment),
+        refusal_(refusal),
+        as_run_(as_run),
+        own_(own_choices(experiment, refused)),
+        simulator_(sim::make_simulator(experiment.cluster, experiment.step_cost(),
+                                       quick(experiment.step_options()))),
+        simulate_(strategies::simulation(experiment.network, experiment.cluster,
+                                         experiment.step_cost(), *simulator_)) {}
 
   void attempt(const PlainPlan& plain, const std::vector<OptionChange>& changes) {
+    if (plain.last_resort && !found_.empty()) return;
+    if (!plain.last_resort && changes.empty()) work_ = 0;
+    if (work_ >= (plain.last_resort ? most_of_last_resort : most_work)) return;
+    work_ += plain.strategy == "tensor" && plain.tp == 0 ? work_of_search : 1;
+    ++tried_;
     strategies::StrategyInput input = experiment_.strategy_input();
-    const std::optional<Plan> plan =
-        made(experiment_, plain, plain.own ? own_ : std::vector<OptionChange>{}, changes, input);
+    input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
+    const std::optional<Plan> plan = made(experiment_, plain, choices_of(plain), changes, input);
     if (!plan) return;
     std::optional<std::string> accepted = refusal_(*plan);
     if (!accepted && strategies::fits(input, *plan)) {
-      const Seconds step =
-          run_plan(experiment_, {*plan, {}, {}}, Operations::folded).result.step_time;
-      if (best_ && best_->step <= step) return;
-      best_ =
-          NearestPlan{options_of_plan(experiment_.request, plain) + words_of(plain, changes), step};
+      found_.push_back({plain, changes, step_of(*plan)});
       return;
     }
     if (changes.size() >= plain.changes || plain.strategy == of_request) return;
@@ -240,9 +279,42 @@ class Search {
       attempt(plain, longer);
     }
   }
-  [[nodiscard]] const std::optional<NearestPlan>& best() const { return best_; }
+
+  /// The fastest that is there, too, if its strategy simulates finalists and knows what is
+  /// accepted, as it does when a user asks for it.
+  std::optional<NearestPlan> best() {
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Found& a, const Found& b) { return a.step < b.step; });
+    for (const Found& one : found_) {
+      strategies::StrategyInput input = experiment_.strategy_input();
+      input.simulate = simulate_;
+      input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
+      const std::optional<Plan> plan =
+          made(experiment_, one.plain, choices_of(one.plain), one.changes, input);
+      if (!plan || refusal_(*plan) || !strategies::fits(input, *plan)) continue;
+      return NearestPlan{options_of_plan(experiment_, one.plain) + words_of(one.plain, one.changes),
+                         step_of(*plan), tried_};
+    }
+    return std::nullopt;
+  }
 
  private:
+  struct Found {
+    PlainPlan plain;
+    std::vector<OptionChange> changes;
+    Seconds step{};
+  };
+
+  static sim::SimOptions quick(sim::SimOptions options) {
+    options.engine = sim::Engine::fast;
+    return options;
+  }
+  [[nodiscard]] std::vector<OptionChange> choices_of(const PlainPlan& plain) const {
+    return plain.own ? own_ : std::vector<OptionChange>{};
+  }
+  [[nodiscard]] Seconds step_of(const Plan& plan) const {
+    return simulate_(as_run_ ? as_run_(plan) : plan);
+  }
   static bool has(const std::vector<OptionChange>& changes, std::string_view flag) {
     return std::any_of(changes.begin(), changes.end(),
                        [&](const OptionChange& change) { return flag_of(change) == flag; });
@@ -268,15 +340,19 @@ class Search {
 
   const Experiment& experiment_;
   const Refusal& refusal_;
+  const AsRun& as_run_;
   std::vector<OptionChange> own_;
-  std::optional<NearestPlan> best_;
+  std::unique_ptr<Executor> simulator_;
+  std::function<Seconds(const Plan&)> simulate_;
+  std::vector<Found> found_;
+  std::size_t tried_ = 0, work_ = 0;
 };
 
 }  // namespace
 
 std::optional<NearestPlan> nearest_plan(const Experiment& experiment, const Plan& refused,
-                                        const Refusal& refusal) {
-  Search search(experiment, refused, refusal);
+                                        const Refusal& refusal, const AsRun& as_run) {
+  Search search(experiment, refused, refusal, as_run);
   for (const PlainPlan& plain : plain_plans(experiment, refused)) search.attempt(plain, {});
   return search.best();
 }

@@ -1,6 +1,9 @@
 #include "report/launch.hpp"
 
+#include <fmt/format.h>
+
 #include <optional>
+#include <string>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -44,8 +47,29 @@ Launch files_of(Trainer trainer, const CarriedPlan& carried) {
 
 }  // namespace
 
+void check_training(Trainer trainer, Precision precision, Optimizer optimizer) {
+  const auto refuse = [&](const std::string& found, std::string_view accepted) {
+    throw InputError("--launch",
+                     fmt::format("{} cannot run this plan: {}", name_of(trainer), found),
+                     fmt::format("accepted: {}", accepted));
+  };
+  const bool fp8 = multiplies_in_fp8(precision);
+  const std::string in = fmt::format("its precision is {}", to_text(precision));
+  const bool titan = trainer == Trainer::torchtitan;
+  if (titan && precision != Precision::bf16 && precision != Precision::fp32) {
+    refuse(in, "--precision bf16 or fp32");
+  }
+  if (titan && optimizer != Optimizer::adam) {
+    refuse(fmt::format("its optimizer is {}", to_text(optimizer)), "--optimizer adam");
+  }
+  const bool torch = trainer == Trainer::deepspeed || trainer == Trainer::accelerate;
+  if (torch && (precision == Precision::tf32 || fp8)) refuse(in, "--precision fp32, fp16 or bf16");
+  if (trainer == Trainer::flagscale && fp8) refuse("its products are in FP8", "--precision bf16");
+}
+
 Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
                     const Plan& plan) {
+  check_training(trainer, plan.precision, plan.optimizer);
   return files_of(trainer, CarriedPlan(trainer, network, cluster, plan));
 }
 
@@ -66,6 +90,7 @@ std::vector<Trainer> trainers_of(const Network& network, const Cluster& cluster,
     try {
       if (!carried) carried.emplace(trainer, network, cluster, plan);
       carried->ask(trainer);
+      check_training(trainer, plan.precision, plan.optimizer);
       (void)files_of(trainer, *carried);
       able.push_back(trainer);
     } catch (const InputError&) {  // NOLINT(bugprone-empty-catch): it cannot

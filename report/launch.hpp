@@ -46,6 +46,10 @@ struct Launch {
 [[nodiscard]] std::vector<std::string> megatron_arguments(const Network& network,
                                                           const Cluster& cluster, const Plan& plan);
 
+/// Throws InputError (place --launch) for what the trainer cannot run in any plan: a number format,
+/// an optimizer.
+void check_training(Trainer trainer, Precision precision, Optimizer optimizer);
+
 /// The trainer's files, a hostfile and README.md. Throws InputError (place --launch) for plans that
 /// the trainer cannot run, saying which option makes one that it can, and for devices of no
 /// machine.

@@ -45,13 +45,8 @@ void check_accelerate(const CarriedPlan& carried, Engine engine) {
   if (engine != Engine::fsdp && carried.zero_groups() > 1) {
     carried.refuse("it has ZeRO groups without FSDP", "--zero 2 or 3");
   }
-  const Precision precision = carried.plan.precision;
-  if (precision == Precision::tf32 || multiplies_in_fp8(precision)) {
-    carried.refuse(fmt::format("its precision is {}", to_text(precision)),
-                   "--precision fp32, fp16 or bf16");
-  }
   const bool cast = engine == Engine::fsdp || engine == Engine::deepspeed;
-  const Precision reduced = cast ? precision : Precision::fp32;
+  const Precision reduced = cast ? carried.plan.precision : Precision::fp32;
   if (carried.plan.reduce_precision != reduced) {
     carried.refuse(
         fmt::format("gradients are reduced in {}", to_text(carried.plan.reduce_precision)),

@@ -27,10 +27,6 @@ void check_deepspeed(const CarriedPlan& carried) {
   if (degrees.sequence_parallel.value_or(false)) {
     carried.refuse("it has sequence parallelism", "no --sequence-parallel");
   }
-  if (carried.plan.precision == Precision::tf32 || multiplies_in_fp8(carried.plan.precision)) {
-    carried.refuse(fmt::format("its precision is {}", to_text(carried.plan.precision)),
-                   "--precision fp32, fp16 or bf16");
-  }
   if (carried.zero_groups() > 1) {  // MiCS was removed: runtime/config.py refuses its keys
     carried.refuse("it has ZeRO groups", "no --zero-group, or --launch megatron or torchtitan");
   }

@@ -170,9 +170,6 @@ Launch flagscale_files(const CarriedPlan& carried) {
   carried.require_recompute(
       {strategies::Recompute::none, strategies::Recompute::selective, strategies::Recompute::full},
       "none, selective or full");
-  if (multiplies_in_fp8(carried.plan.precision)) {
-    carried.refuse("its products are in FP8", "--precision bf16");
-  }
   const std::vector<Mesh> meshes = meshes_of(carried);
   check_flagscale(carried, meshes);
   const std::vector<LaunchMachine> machines = carried.machines();

@@ -29,19 +29,10 @@ void check_torchtitan(const CarriedPlan& carried) {
   }
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
   carried.require_split_experts();
-  const Precision precision = carried.plan.precision;
-  if (precision != Precision::bf16 && precision != Precision::fp32) {
-    carried.refuse(fmt::format("its precision is {}", to_text(precision)),
-                   "--precision bf16 or fp32");
-  }
   if (carried.plan.reduce_precision != Precision::fp32) {
     carried.refuse(
         fmt::format("gradients are reduced in {}", to_text(carried.plan.reduce_precision)),
         "--reduce-precision fp32");
-  }
-  if (carried.plan.optimizer != Optimizer::adam) {
-    carried.refuse(fmt::format("its optimizer is {}", to_text(carried.plan.optimizer)),
-                   "--optimizer adam");
   }
 }
 

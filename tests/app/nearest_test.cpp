@@ -39,13 +39,14 @@ TEST_CASE("plan: a refused launch names the nearest plan that the trainer can ru
   const testing::Finished refused = run({"--strategy", "data", "--shares", "proportional"});
   CHECK(refused.exit_code == 2);
   CHECK(folder.names().empty());
-  const std::string words = "the nearest plan that it can run: ";
+  const std::string words = "the fastest that it can run: ";
   const std::size_t at = refused.err.find(words);
   CAPTURE(refused.err);
   REQUIRE(at != std::string::npos);
   CHECK(refused.err.find("replicas have unequal shares") < at);
-  const std::string options =
+  std::string options =
       refused.err.substr(at + words.size(), refused.err.find(',', at) - at - words.size());
+  options = options.substr(0, options.find(" without --shares"));  // which tensor does not read
   std::vector<std::string> nearest;
   for (const std::string_view word : split_at_blanks(options)) nearest.emplace_back(word);
   const testing::Finished carried = run(nearest);
@@ -56,6 +57,22 @@ TEST_CASE("plan: a refused launch names the nearest plan that the trainer can ru
   const std::size_t step = refused.err.find(", ", at) + 2;
   const std::string said = refused.err.substr(step, refused.err.find(" instead", step) - step);
   CHECK(carried.out.find("predicted step " + said) != std::string::npos);
+}
+
+TEST_CASE("plan: what a trainer cannot run in any plan is refused before a search") {
+  const testing::TemporaryFolder folder;
+  const testing::Finished refused = testing::run_program(
+      PARSIM_PROGRAM,
+      {"plan", "--network", "gpt:layers=4,hidden=1024,heads=16,seq_length=256,vocab_size=1024",
+       "--cluster", "nodes:2x4,device=v100-sxm2,intra=300GB/s,inter=25GB/s", "--batch", "640",
+       "--precision", "fp16", "--optimizer", "adam", "--strategy", "owt", "--launch", "torchtitan",
+       "-o", "out", "--quiet"},
+      folder.folder());
+  CHECK(refused.exit_code == 2);
+  // owt has no equal degrees either, which is said of a plan.
+  CHECK(refused.err ==
+        "parsim: --launch: torchtitan cannot run this plan: its precision is fp16; accepted: "
+        "--precision bf16 or fp32\n");
 }
 
 TEST_CASE("plan: best searches what the trainer can run") {

@@ -128,7 +128,12 @@ TEST_CASE("round trip: a plan of parsim is launched as the strategy that made it
   const testing::Finished refused = run(with(with({"plan", "--plan", "owt.json"}, launch), {"no"}));
   CHECK(refused.exit_code == 2);
   CHECK(refused.err.find("--launch: Megatron-LM cannot run this plan") != std::string::npos);
-  CHECK(refused.err == run(with(with(owt, launch), {"no"})).err);
+  std::string of_plan = refused.err;
+  const std::string_view instead = " without --plan";
+  const std::size_t at = of_plan.find(instead);
+  REQUIRE(at != std::string::npos);
+  of_plan.erase(at, instead.size());
+  CHECK(of_plan == run(with(with(owt, launch), {"no"})).err);
 }
 
 TEST_CASE("round trip: the step that launch files are predicted to take is that of reading them") {
