@@ -275,12 +275,11 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "parsim: --zero: l.toml also sets it; accepted: one of the two\n");
   CHECK(error({"--zero-group", "3"}) ==
         "parsim: --zero-group: parameter 'block3.mlp.down.weights': groups of 3 among 2 devices "
-        "that sum its gradient; accepted: a number that divides 2, or node\n");
+        "that sum its gradient; accepted: no --zero-group\n");  // others are summed by 3
   folder.write("l.toml", with(good, "zero = 1", "zero = 1\nzero_group = \"node\""));
   CHECK(error({}) ==
         "parsim: l.toml:zero_group: parameter 'wte.table': machines with 1 and 2 of the 3 devices "
-        "that sum its gradient; accepted: a number that divides 3, or as many devices on every "
-        "machine\n");
+        "that sum its gradient; accepted: no --zero-group, or as many devices on every machine\n");
   CHECK(error({"--zero-group", "2"}) ==
         "parsim: --zero-group: l.toml also sets it; accepted: one of the two\n");
   folder.write("l.toml", with(good, "zero = 1", "sends = \"blocking\""));
