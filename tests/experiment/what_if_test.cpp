@@ -84,6 +84,13 @@ TEST_CASE("what if: where half the memory holds no plan as it is, ZeRO makes one
   CHECK(scarce->fits());
   request.zero_stage = 0;  // as the user says: nothing fits
   CHECK_FALSE(with(std::to_string(peak * 7 / 4) + "B"));
+  request.zero_stage.reset();
+  request.recompute = strategies::Recompute::none;
+  const auto without = with(std::to_string(peak * 7 / 4) + "B");
+  REQUIRE(without);
+  CHECK(without->degrees.zero.value_or(0) > 0);
+  CHECK(without->degrees.recompute.value_or(strategies::Recompute::none) ==
+        strategies::Recompute::none);
 }
 
 TEST_CASE("what if: a machine that no link leaves cannot be joined by another") {

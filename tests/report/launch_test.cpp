@@ -119,6 +119,12 @@ TEST_CASE("launch: torchtitan's replicas hold whole states only where nothing el
           request.reduce_precision = Precision::fp32;
         }).find(together) != std::string::npos);
   CHECK(refused([](experiment::Request& request) {
+          request.tensor_parallel = request.pipeline_parallel = request.data_parallel = 2;
+          request.micro_batches = 4;
+          request.sequence_parallel = true;
+          request.reduce_precision = Precision::fp32;
+        }).find(together) != std::string::npos);
+  CHECK(refused([](experiment::Request& request) {
           request.data_parallel = 8;
           request.tensor_parallel = request.pipeline_parallel = 1;
           request.reduce_precision = Precision::fp32;

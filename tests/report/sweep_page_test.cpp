@@ -196,8 +196,10 @@ TEST_CASE("sweep page: the answer, conditions, reasons, and nothing unescaped") 
 TEST_CASE("sweep page: a sweep of one point has a page, and one of none is refused") {
   const TemporaryFolder folder;
   Results one(1, 1), none(0, 0);
-  one.point({{1.5, 100, true}});
-  CHECK(page_of(folder, one.write(folder)).find("s0") != std::string::npos);
+  one.point({{20e-6, 100, true}});
+  const std::string page = page_of(folder, one.write(folder));
+  CHECK(page.find("<th class=n>no.<th>") != std::string::npos);
+  CHECK(page.find("step time [us]") != std::string::npos);
   CHECK_THROWS_AS(static_cast<void>(page_of(folder, none.write(folder))), InputError);
 }
 
