@@ -347,6 +347,7 @@ void Experiment::read_layout_file() {
   if (of_trainer) decide("--pipeline-sends", layout->sends, request.pipeline_sends);
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (of_trainer) assume_what_scripts_decide();
+  if (!of_trainer && !of_plan) check_keys(*layout, request.layout_file, request);
   const std::string& file = request.layout_file;
   check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
                   file + ":recompute");

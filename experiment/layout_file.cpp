@@ -414,4 +414,26 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.recompute_every) input.recompute_every = *file.recompute_every;
 }
 
+void check_keys(const LayoutFile& layout, const std::string& file,
+                const strategies::StrategyOptions& input) {
+  const auto refuse = [&](bool when, std::string_view key, std::string_view found,
+                          std::string_view accepted) {
+    if (!when) return;
+    throw InputError(fmt::format("{}:{}", file, key), fmt::format("unused {}", found),
+                     fmt::format("accepted: {}", accepted));
+  };
+  const std::vector<strategies::LayoutStage>& stages = layout.layout.stages;
+  refuse(
+      layout.context_exchange && layout.context.value_or(input.context_parallel.value_or(1)) == 1,
+      "cp_comm", "without cp", "together with cp, or --cp, of 2 or more");
+  refuse(layout.sends && stages.size() == 1, "sends", "by a single stage", "with several stages");
+  refuse(layout.schedule && layout.micro_batches.value_or(input.micro_batches.value_or(1)) == 1,
+         "schedule", "with one micro-batch", "together with micro_batches of 2 or more");
+  const bool shared = std::any_of(stages.begin(), stages.end(), [](const auto& stage) {
+    return stage.groups.size() > 1 && stage.samples.empty();
+  });
+  refuse(layout.shares && !shared, "shares", "where no replicas without samples share any",
+         "with several replicas of a stage, without samples");
+}
+
 }  // namespace parsim::experiment

@@ -66,6 +66,12 @@ struct LayoutFile {
 /// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`.
 void take_decisions(const LayoutFile& file, strategies::StrategyInput& input);
 
+/// Throws InputError for a key of a TOML file that changes nothing: exchanges of keys and values
+/// without cp, sends of a single stage, an order of one micro-batch, shares of single replicas or
+/// where samples are given. `input`: with what options decide.
+void check_keys(const LayoutFile& layout, const std::string& file,
+                const strategies::StrategyOptions& input);
+
 /// The JSON Schema of such files.
 [[nodiscard]] std::string layout_schema();
 

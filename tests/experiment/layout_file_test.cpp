@@ -258,6 +258,35 @@ TEST_CASE("layout file: the option blocks sends where the file leaves them open"
   CHECK(step(good, {"--pipeline-sends", "blocking"}) == step(blocking, {}));
 }
 
+TEST_CASE("layout file: keys that change nothing are refused") {
+  const testing::TemporaryFolder folder;
+  const auto error = [&](const std::string& keys, const std::string& groups) {
+    folder.write("l.toml", keys + "\n[[stages]]\nblocks = \"0-1\"\ngroups = " + groups + "\n");
+    const testing::Finished finished = testing::run_program(
+        PARSIM_PROGRAM,
+        {"simulate", "--network",
+         "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=64,attention=fused", "--cluster",
+         "star:2,device=v100-sxm2,rate=10GB/s", "--batch", "16", "--layout", "l.toml", "--quiet"},
+        folder.folder());
+    return finished.exit_code == 2 ? finished.err : "";
+  };
+  const std::string group = R"([["gpu0", "gpu1"]])", replicas = R"([["gpu0"], ["gpu1"]])";
+  CHECK(error("cp_comm = \"a2a\"", group) ==
+        "parsim: l.toml:cp_comm: unused without cp; accepted: together with cp, or --cp, of 2 or "
+        "more\n");
+  CHECK(error("cp_comm = \"a2a\"\ncp = 2", group).empty());
+  CHECK(error("sends = \"blocking\"", group) ==
+        "parsim: l.toml:sends: unused by a single stage; accepted: with several stages\n");
+  CHECK(error("schedule = \"gpipe\"", group) ==
+        "parsim: l.toml:schedule: unused with one micro-batch; accepted: together with "
+        "micro_batches of 2 or more\n");
+  CHECK(error("schedule = \"gpipe\"\nmicro_batches = 2", group).empty());
+  CHECK(error("shares = \"equal\"", group) ==
+        "parsim: l.toml:shares: unused where no replicas without samples share any; accepted: "
+        "with several replicas of a stage, without samples\n");
+  CHECK(error("shares = \"equal\"", replicas).empty());
+}
+
 TEST_CASE("layout file: options that contradict it are refused") {
   const testing::TemporaryFolder folder;
   folder.write("l.toml", good);
