@@ -48,6 +48,14 @@ class Walk {
     Consumer edge;
     After arrived = Sink::nothing();
   };
+  /// Gradients that another stage has sent to the members of a group, which will gather them.
+  struct Gathering {
+    LayerId producer;
+    Consumer edge;
+    const FanOut::Return* way = nullptr;
+    After sent = Sink::nothing();
+    std::size_t first = 0;  ///< store of the edge in waiting_
+  };
   /// Where the dates of a layer begin in a row of the table, or in the table.
   struct Offsets {
     std::size_t ready = 0, arrivals = 0, legs = 0, again = 0, legs_again = 0;
@@ -142,6 +150,9 @@ class Walk {
   [[nodiscard]] const std::vector<GradientBufferReuse>& buffer_reuses(
       const Slot& slot, const std::vector<LayerVisit>& visits);
   void begin_backward();
+  void gather_returned(const Slot& slot);
+  void returned(LayerId producer, std::int32_t m, const FanOut::Return& way, std::size_t first,
+                const After& home);
   void await_gradient_buffer(LayerId id, DeviceId device, After& after);
   void await_weights(LayerId id, DeviceId device, After& after);
   void sum(std::size_t s);
@@ -240,6 +251,8 @@ class Walk {
   std::map<std::pair<std::int32_t, Direction>, std::vector<Gathers>> known_gathers_;
   std::map<std::pair<std::int32_t, Direction>, std::vector<GradientBufferReuse>> known_reuses_;
 
+  /// By the stage that gathers and micro-batch.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Gathering>> to_gather_;
   std::map<DeviceId, Op> last_kernel_, last_movement_;
   std::map<DeviceId, std::vector<Op>> sending_;
   std::vector<HeldBack> held_back_;

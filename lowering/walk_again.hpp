@@ -132,4 +132,29 @@ void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t 
   }
 }
 
+/// Groups gather what has been sent to them when their turn has come: a collective that is issued
+/// before others, and waits, keeps these from starting.
+template <class Sink>
+void Walk<Sink>::gather_returned(const Slot& slot) {
+  const auto all = to_gather_.find({slot.stage, slot.micro_batch});
+  if (all == to_gather_.end()) return;
+  for (Gathering& one : all->second) {
+    After home = Sink::nothing();
+    Sink::add(home, Sink::done(sink_.gather_home(one.producer, one.edge, *one.way, slot.micro_batch,
+                                                 one.sent)));
+    returned(one.producer, slot.micro_batch, *one.way, one.first, home);
+  }
+  to_gather_.erase(all);
+}
+
+template <class Sink>
+void Walk<Sink>::returned(LayerId producer, std::int32_t m, const FanOut::Return& way,
+                          std::size_t first, const After& home) {
+  std::vector<Waiting>& waiting = waiting_[at(producer, m)];
+  for (const std::int32_t cell : way.feeds) Sink::merge(gradient(producer, m, cell), home);
+  for (const std::int32_t store : way.stores) {
+    Sink::merge(waiting[first + static_cast<std::size_t>(store)].arrived, home);
+  }
+}
+
 }  // namespace parsim::lowering

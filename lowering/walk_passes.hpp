@@ -62,6 +62,7 @@ void Walk<Sink>::lay_out() {
   last_movement_.clear();
   sending_.clear();
   held_back_.clear();
+  to_gather_.clear();
   departed_.clear();
   chunk_gradients_.clear();
   chunked_.clear();
@@ -96,6 +97,7 @@ void Walk<Sink>::emit(const Slot& slot) {
   const std::vector<LayerVisit>& visits =
       forwards ? parts_.forward_visits[stage] : parts_.backward_visits[stage];
   if (!forwards) begin_backward();
+  if (!forwards) gather_returned(slot);
   const std::vector<WeightGather>& weights = gathers(slot, visits);
   const std::vector<GradientBufferReuse>& gradients = buffer_reuses(slot, visits);
   auto weight = weights.begin();
@@ -420,16 +422,18 @@ void Walk<Sink>::move_home(LayerId producer, Consumer edge, std::int32_t m,
         moved(stream, ends, 1, op);
         Sink::add(home, Sink::done(op));
       }
+      if (movement.devices.size() > 1 && stream == Stream::pipeline_back) {
+        const std::int32_t stage = parts_.plan->schedule.stage_of_layer[producer.index()];
+        to_gather_[{stage, m}].push_back({producer, edge, &way, home, first});
+        continue;
+      }
       if (movement.devices.size() > 1) {
         const Op op = sink_.gather_home(producer, edge, way, m, home);
         home = Sink::nothing();
         Sink::add(home, Sink::done(op));
       }
     }
-    for (const std::int32_t cell : way.feeds) Sink::merge(gradient(producer, m, cell), home);
-    for (const std::int32_t store : way.stores) {
-      Sink::merge(waiting[first + static_cast<std::size_t>(store)].arrived, home);
-    }
+    returned(producer, m, way, first, home);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/price.hpp"
 #include "strategies/stages.hpp"
 #include "tests/support/world.hpp"
 
@@ -111,6 +112,23 @@ TEST_CASE("zero bubble: bubbles and micro-batches in flight as in the paper's ta
       }
     }
   }
+}
+
+// A group's all-gather of gradients once stood before its collectives of forward passes that come
+// first, which then waited for gradients that they do not need.
+TEST_CASE("zero bubble: with tensor-parallel groups no slower than 1F1B") {
+  const testing::World world(
+      "gpt:layers=3,hidden=1024,heads=8,seq_length=512,vocab_size=512,attention=fused",
+      "nodes:3x4,device=v100-sxm2,intra=60GB/s,inter=12GB/s");
+  StrategyInput input = world.simulated(16);
+  input.micro_batches = 16;
+  input.tensor_parallel = 4;
+  input.pipeline_parallel = 3;
+  const auto step = [&](PipelineSchedule schedule) {
+    input.schedule = schedule;
+    return simulated_price(input, plan_tensor(input)).step;
+  };
+  CHECK(step(PipelineSchedule::zero_bubble) < step(PipelineSchedule::one_f_one_b));
 }
 
 TEST_CASE("zero bubble: a plan in another order is the plan that was asked for in that order") {
