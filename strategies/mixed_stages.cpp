@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "lowering/gradient_flow.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/mixed/candidates.hpp"
+#include "strategies/mixed/even_starts.hpp"
 #include "strategies/mixed/rearrange.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/mixed/search.hpp"
@@ -32,8 +34,11 @@ using mixed::DeviceClass;
 constexpr std::size_t most_kinds = 4;
 constexpr std::size_t most_devices_of_kind = 1000;  // they are counted in ten bits
 /// So many pipelines are rearranged, if they are not that much slower than the best.
-constexpr std::size_t most_rearranged = 12;
+constexpr std::size_t most_rearranged = 12, most_even = 4;
 constexpr double worth_rearranging = 1.1;
+/// Steps of the programme without all detail for a number of micro-batches, some tens of
+/// milliseconds: it is one start among others.
+constexpr std::int64_t most_coarse_steps = 1'000'000;
 
 /// Numbers of micro-batches: the batch by one sample, two, four and so on.
 std::vector<std::int32_t> micro_batch_numbers(const StrategyInput& input) {
@@ -278,25 +283,34 @@ std::vector<MixedStages> stages_by_form(const StrategyInput& input, std::size_t 
     auto layout = layout_of(classes, costs, pipeline);
     if (layout) all.push_back({std::move(*layout), number, pipeline.step, false});
   };
+  std::map<std::int32_t, mixed::StageTable> tables;
+  for (const std::int32_t number : numbers) {
+    tables.try_emplace(number, input, classes, costs, number);
+  }
   const auto best_of = [&](std::int32_t number, const std::vector<mixed::StageShape>& shapes,
                            std::size_t wanted, mixed::Detail detail, std::int64_t& steps) {
     std::vector<mixed::ShapedPipeline> found;
     for (const mixed::Pipeline& pipeline : mixed::best_pipelines(
              input, classes, costs, shapes, number, wanted, limit, detail, steps)) {
-      found.push_back(shaped(shapes, pipeline));
-      take(found.back(), number);
+      const auto closer = tables.at(number).priced(shaped(shapes, pipeline), limit);
+      if (!closer) continue;
+      take(*closer, number);
+      found.push_back(*closer);
     }
     return found;
   };
-  std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
   for (const std::int32_t number : numbers) {
     const auto shapes = mixed::stage_shapes(input, classes, costs, number, mixed::Detail::coarse);
-    const auto search = [&](const std::vector<mixed::StageShape>& some, std::size_t wanted) {
-      auto found = best_of(number, some, wanted, mixed::Detail::coarse, unlimited);
-      if (!found.empty()) starts.emplace_back(number, std::move(found.front()));
-    };
-    search(shapes, count);
-    for (const auto& even : mixed::even_shapes(shapes)) search(even, 1);
+    std::int64_t steps = most_coarse_steps;
+    const auto found = best_of(number, shapes, count, mixed::Detail::coarse, steps);
+    const auto best = std::min_element(
+        found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+    if (best != found.end()) starts.emplace_back(number, *best);
+    for (mixed::ShapedPipeline& even : mixed::even_starts(input, classes, costs, tables.at(number),
+                                                          most_even, worth_rearranging * limit)) {
+      take(even, number);
+      starts.emplace_back(number, std::move(even));
+    }
   }
   std::stable_sort(starts.begin(), starts.end(),
                    [](const auto& a, const auto& b) { return a.second.step < b.second.step; });
@@ -304,7 +318,7 @@ std::vector<MixedStages> stages_by_form(const StrategyInput& input, std::size_t 
   for (const auto& [number, pipeline] : starts) {
     if (pipeline.step > limit / near * worth_rearranging) break;
     for (const mixed::ShapedPipeline& other :
-         mixed::rearranged(input, classes, costs, number, pipeline, count, limit)) {
+         mixed::rearranged(input, classes, tables.at(number), pipeline, count, limit)) {
       take(other, number);
     }
   }

@@ -43,7 +43,7 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
   StrategyInput asked =
       with_groups(input, {groups.front().sequence_parallel, input.tensor_overlap});
   // Where simulations take long, estimates must do.
-  constexpr std::size_t most = 20'000;  // layers x devices
+  constexpr std::size_t most = 100'000;  // layers x devices
   if (input.network.layers.size() * workers(input).size() > most) asked.simulate = {};
   if (!asked.zero_stage) asked.zero_stage = 1;  // more of ZeRO sends more
   std::vector<PricedPlan> candidates;

@@ -13,8 +13,10 @@ Candidates::Alike* Candidates::best_of(bool waits) {
   double least = 0;
   for (auto& [key, one] : alike_) {
     if (std::get<bool>(key) != waits || one.next == one.layouts.size()) continue;
-    const double correction = one.correction.value_or(least_correction_[waits].value_or(1));
-    const double step = one.layouts[one.next].step * correction;
+    const MixedStages& layout = one.layouts[one.next];
+    const auto alike = least_correction_.find(kinds_of(layout));
+    const double guess = alike == least_correction_.end() ? 1 : alike->second;
+    const double step = layout.step * one.correction.value_or(guess);
     if (best == nullptr || step < least) {
       best = &one;
       least = step;
@@ -34,8 +36,17 @@ std::optional<MixedStages> Candidates::next() {
 void Candidates::learn(const MixedStages& layout, double step) {
   const double correction = step / layout.step;
   alike_.at(key_of(layout)).correction = correction;
-  std::optional<double>& least = least_correction_[layout.waits];
-  least = std::min(correction, least.value_or(correction));
+  const auto [least, first] = least_correction_.try_emplace(kinds_of(layout), correction);
+  if (!first) least->second = std::min(correction, least->second);
+}
+
+Candidates::Kinds Candidates::kinds_of(const MixedStages& mixed) const {
+  Kinds kinds{mixed.waits, mixed.micro_batches, {}};
+  for (const LayoutStage& stage : mixed.layout.stages) {
+    std::get<std::set<std::size_t>>(kinds).insert(
+        static_cast<std::size_t>(cluster_[stage.groups[0][0]].model));
+  }
+  return kinds;
 }
 
 Candidates::Key Candidates::key_of(const MixedStages& mixed) const {

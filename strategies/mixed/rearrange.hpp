@@ -2,19 +2,11 @@
 // mixed stages.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
-#include "strategies/mixed/stage_costs.hpp"
+#include "strategies/mixed/stage_table.hpp"
 
 namespace parsim::strategies::mixed {
-
-/// A pipeline whose stages have shapes of their own.
-struct ShapedPipeline {
-  std::vector<StageShape> shapes;        ///< by stage
-  std::vector<std::size_t> first_block;  ///< likewise
-  double step = 0;                       ///< as best_pipelines has it
-};
 
 /// Pipelines that come from `start` by changes that each shorten the step, the best `count` of
 /// those that were looked at on the way, best first; those no better than `limit` are not. A
@@ -30,8 +22,7 @@ struct ShapedPipeline {
 /// all detail it may return to a class that the pipeline has left.
 [[nodiscard]] std::vector<ShapedPipeline> rearranged(const StrategyInput& input,
                                                      const std::vector<DeviceClass>& classes,
-                                                     StageCosts& costs, std::int32_t micro_batches,
-                                                     const ShapedPipeline& start, std::size_t count,
-                                                     double limit);
+                                                     StageTable& table, const ShapedPipeline& start,
+                                                     std::size_t count, double limit);
 
 }  // namespace parsim::strategies::mixed

@@ -367,6 +367,21 @@ double ClosedForm::in_turn(double path, std::size_t stage, std::size_t stages) c
   return path / static_cast<double>(stages - stage);
 }
 
+double ClosedForm::in_turn(const std::vector<double>& loads, const std::vector<double>& paths,
+                           const std::vector<double>& sends) const {
+  double most = 0;
+  if (schedule == PipelineSchedule::gpipe) return most;
+  for (std::size_t s = 0; s < loads.size(); ++s) {
+    double all = loads[s] - paths[s];
+    for (std::size_t last = s; last < loads.size(); ++last) {
+      all += paths[last];
+      most = std::max(most, all / static_cast<double>(last - s + 1));
+      if (last + 1 < loads.size()) all += 2 * sends[last];
+    }
+  }
+  return most;
+}
+
 std::vector<Pipeline> best_pipelines(const StrategyInput& input,
                                      const std::vector<DeviceClass>& classes, StageCosts& costs,
                                      const std::vector<StageShape>& shapes,

@@ -1,6 +1,7 @@
 // The search over stages that differ. Private to strategies/mixed_stages.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -40,11 +41,6 @@ inline constexpr std::size_t few_devices = 16;
 /// Nor further after so many steps of the programme, about two seconds in all.
 inline constexpr std::int64_t most_steps_in_detail = 16'000'000;
 
-/// Of shapes on devices of one class those with the same tensor degree and replicas, where several
-/// classes have them: a pipeline may go from class to class and back without handing over more.
-[[nodiscard]] std::vector<std::vector<StageShape>> even_shapes(
-    const std::vector<StageShape>& shapes);
-
 /// Gives the members of a shape their samples of a micro-batch, by speed; false if one of them
 /// would be idle. Each gets `least`, see finish_together.
 [[nodiscard]] bool share_samples(StageCosts& costs, std::int64_t samples, std::int64_t least,
@@ -65,6 +61,29 @@ struct ClosedForm {
   /// The period of which a stage is the cause because no more are in flight. `path`: from it to the
   /// end and back.
   [[nodiscard]] double in_turn(double path, std::size_t stage, std::size_t stages) const;
+  // What follows takes the time that products for weight gradients really need, ZB-H1's third part.
+  /// Of a load, before and after the rounds.
+  [[nodiscard]] double outside(double load, double weights) const {
+    return schedule == PipelineSchedule::zero_bubble ? load - 2 * weights : load;
+  }
+  /// Of a load, from a micro-batch's forward pass to its return.
+  [[nodiscard]] double path(double load, double weights) const {
+    return schedule == PipelineSchedule::zero_bubble ? load - weights : load;
+  }
+  /// How much longer than a bound on the period some stages from one on keep the micro-batches that
+  /// they have in flight, one for each of them: without the weights of the first. `behind`: the
+  /// same of the next stage; `send`: to it, one way.
+  [[nodiscard]] static double excess(double path, double bound) { return path - bound; }
+  [[nodiscard]] static double excess(double path, double bound, double send, double behind) {
+    return excess(path, bound) + std::max(0.0, 2 * send + behind);
+  }
+  /// Whether the bound is too short for a stage with this excess.
+  [[nodiscard]] bool exceeds(double excess, double load, double path) const {
+    return schedule != PipelineSchedule::gpipe && excess + load - path > 1e-12;
+  }
+  /// The shortest period for which none of the stages exceeds it. `sends`: from each but the last.
+  [[nodiscard]] double in_turn(const std::vector<double>& loads, const std::vector<double>& paths,
+                               const std::vector<double>& sends) const;
 };
 
 /// The best pipelines for a number of micro-batches, best first, with different devices for their

@@ -1,6 +1,5 @@
 // What may be chosen for a stage.
 #include <functional>
-#include <map>
 #include <set>
 
 #include "strategies/mixed/search.hpp"
@@ -108,19 +107,6 @@ std::vector<StageShape> stage_shapes(const StrategyInput& input,
   };
   extend(0, {});
   return shapes;
-}
-
-std::vector<std::vector<StageShape>> even_shapes(const std::vector<StageShape>& shapes) {
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<StageShape>> by_degrees;
-  for (const StageShape& shape : shapes) {
-    const Member& member = shape.members[0];
-    if (shape.members.size() == 1) by_degrees[{member.tensor, member.count}].push_back(shape);
-  }
-  std::vector<std::vector<StageShape>> all;
-  for (auto& [degrees, alike] : by_degrees) {
-    if (alike.size() > 1) all.push_back(std::move(alike));
-  }
-  return all;
 }
 
 }  // namespace parsim::strategies::mixed

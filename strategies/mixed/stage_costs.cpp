@@ -61,13 +61,20 @@ double StageCosts::machines_of(const Member& member) const {
 
 const std::vector<double>& StageCosts::until(std::size_t of_class, std::size_t tensor,
                                              std::int64_t samples) {
-  const auto [at, fresh] = until_.try_emplace({of_class, tensor, samples});
-  std::vector<double>& times = at->second;
-  if (!fresh) return times;
+  return passes(of_class, tensor, samples).all;
+}
+
+const StageCosts::Passes& StageCosts::passes(std::size_t of_class, std::size_t tensor,
+                                             std::int64_t samples) {
+  const auto [at, fresh] = passes_.try_emplace({of_class, tensor, samples});
+  if (!fresh) return at->second;
+  std::vector<double>& times = at->second.all;
+  std::vector<double>& weights = at->second.weights;
   const Network& network = input_.network;
   const std::vector<std::vector<Cut>>& split = cuts(tensor);
   const std::vector<DeviceId> devices = group(of_class, tensor);
   times.assign(blocks() + 1, 0);
+  weights.assign(blocks() + 1, 0);
   tensor::ExposedExchange exposed(input_, tensor);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
@@ -78,15 +85,24 @@ const std::vector<double>& StageCosts::until(std::size_t of_class, std::size_t t
     time += exposed.next_to(time, exchanged, product, tensor::held_whole(split[l]));
     double& sum = times[block_[l] + 1];
     sum += time;
+    const auto kernel = [&](Pass pass) {
+      return kernel_time(input_.cost, network, id, part, pass, devices[0], input_.precision,
+                         input_.reduce_precision)
+          .time.count();
+    };
+    if (!network.layers[l].parameters.empty() && product) {
+      weights[block_[l] + 1] += kernel(Pass::backward_weights);
+    }
     if (!dropped_[l]) continue;
-    sum += kernel_time(input_.cost, network, id, part, Pass::forward, devices[0], input_.precision,
-                       input_.reduce_precision)
-               .time.count();
+    sum += kernel(Pass::forward);
     const bool sums = tensor > 1 && split[l][0].dim == Dim::in_channel;
     if (sums) sum += exchanged / 2;  // that of forward
   }
-  for (std::size_t b = 0; b < blocks(); ++b) times[b + 1] += times[b];
-  return times;
+  for (std::size_t b = 0; b < blocks(); ++b) {
+    times[b + 1] += times[b];
+    weights[b + 1] += weights[b];
+  }
+  return at->second;
 }
 
 const std::vector<double>& StageCosts::updates(std::size_t of_class, std::size_t tensor) {
@@ -215,15 +231,24 @@ double StageCosts::shared_sum(const StageShape& first, const StageShape& last) {
 }
 
 std::vector<double> StageCosts::times(const StageShape& shape) {
+  return by_range(shape, &Passes::all);
+}
+
+std::vector<double> StageCosts::weights(const StageShape& shape) {
+  return by_range(shape, &Passes::weights);
+}
+
+std::vector<double> StageCosts::by_range(const StageShape& shape,
+                                         std::vector<double> Passes::*kind) {
   const std::size_t ends = blocks() + 1;
   std::vector<double> all(ends * ends, 0);
   for (const Member& member : shape.members) {
-    const std::vector<double>& passes =
-        until(member.of_class, member.tensor, member.most_samples());
+    const std::vector<double>& sums =
+        passes(member.of_class, member.tensor, member.most_samples()).*kind;
     for (std::size_t b = 0; b < blocks(); ++b) {
       for (std::size_t e = b + 1; e < ends; ++e) {
         double& time = all[b * ends + e];
-        time = std::max(time, passes[e] - passes[b]);
+        time = std::max(time, sums[e] - sums[b]);
       }
     }
   }
@@ -315,14 +340,15 @@ std::vector<std::int32_t> StageCosts::most_in_flight(const StageShape& shape,
   return all;
 }
 
-StageCosts::Send StageCosts::send(const StageShape& from, const StageShape& to, std::size_t block) {
+StageCosts::Send StageCosts::send(const StageShape& from, const StageShape& to, std::size_t block,
+                                  std::optional<bool> neighbours) {
   const double bytes = bytes_across(block);
   const Member &a = from.members[0], &b = to.members[0];
   const DeviceClass &of_a = classes_[a.of_class], &of_b = classes_[b.of_class];
   const bool alone = from.members.size() == 1 && to.members.size() == 1;
   const bool same_class = a.of_class == b.of_class;
   const bool together =
-      alone && (same_class ? a.devices() + b.devices() <= of_a.of_machine()
+      alone && (same_class ? neighbours.value_or(a.devices() + b.devices() <= of_a.of_machine())
                            : of_a.machines.size() == 1 && of_b.machines.size() == 1 &&
                                  input_.cluster[of_a.machines[0][0]].node ==
                                      input_.cluster[of_b.machines[0][0]].node);
@@ -334,19 +360,32 @@ StageCosts::Send StageCosts::send(const StageShape& from, const StageShape& to, 
                : of.machines.back()[0];
   };
   Send result;
-  const auto carry = [&](const Member& member, DeviceId source, DeviceId target) {
+  const auto ways_of = [&](const std::vector<Member>& members) {
+    double ways = 0;
+    for (const Member& one : members) ways += machines_of(one);
+    return ways;
+  };
+  const double ways_from = ways_of(from.members), ways_to = ways_of(to.members);
+  // Where one side is on fewer machines than the other, its own links carry more than the path.
+  const auto carry = [&](const Member& member, DeviceId source, DeviceId target, bool fewer) {
     std::int64_t samples = 0;
     for (const std::int64_t share : member.samples) samples += share;
     const double ways = together ? static_cast<double>(member.devices()) : machines_of(member);
     const Bytes payload{static_cast<std::int64_t>(bytes * static_cast<double>(samples) / ways)};
+    const DeviceClass& of = classes_[member.of_class];
+    if (!together && fewer && of.machines.size() > 1) {
+      source = of.machines[0][0];
+      target = of.machines.back()[0];
+    }
     if (payload.value <= 0 || source == target) return;
     result.time = std::max(result.time, input_.cost.transfer(source, target, payload).count());
   };
   for (const Member& one : from.members) {
-    carry(one, classes_[one.of_class].machines[0][0], other(one.of_class, b.of_class));
+    carry(one, classes_[one.of_class].machines[0][0], other(one.of_class, b.of_class),
+          ways_from < ways_to);
   }
   for (const Member& one : to.members) {
-    carry(one, of_a.machines[0][0], other(a.of_class, one.of_class));
+    carry(one, of_a.machines[0][0], other(a.of_class, one.of_class), ways_to < ways_from);
   }
   if (!together) result.on_links = result.time;
   double gathered = 0;

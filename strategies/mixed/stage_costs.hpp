@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -50,6 +51,8 @@ class StageCosts {
   /// By first block and end, [begin * (blocks + 1) + end]: a micro-batch's forward and backward,
   /// its slowest member.
   [[nodiscard]] std::vector<double> times(const StageShape& shape);
+  /// Likewise: of them the products that make weight gradients.
+  [[nodiscard]] std::vector<double> weights(const StageShape& shape);
   /// Likewise: what a stage does after its last backward pass: updates, and sums of gradients as
   /// far as that pass, two thirds of a micro-batch's time, does not cover them.
   [[nodiscard]] std::vector<double> afterwards(const StageShape& shape);
@@ -68,11 +71,14 @@ class StageCosts {
                           std::size_t end, std::int32_t micro_batches);
   /// Handing a micro-batch from a stage to one that begins with `block`, one way: over the links
   /// that the devices of a machine share, and gathered within the groups that receive it.
+  /// `neighbours`: whether both stages, of one class, are on one machine; by default, if they are
+  /// small enough.
   struct Send {
     double time = 0;
     double on_links = 0;  ///< of it between machines
   };
-  [[nodiscard]] Send send(const StageShape& from, const StageShape& to, std::size_t block);
+  [[nodiscard]] Send send(const StageShape& from, const StageShape& to, std::size_t block,
+                          std::optional<bool> neighbours = {});
 
  private:
   struct Parameters {
@@ -85,7 +91,13 @@ class StageCosts {
     std::vector<double> dropped;   ///< by block: bytes that are made again
     std::vector<double> gradient;  ///< by block: the largest gradient and its input's
   };
+  /// Seconds of the first n blocks: all of forward and backward, and of it the weight gradients.
+  struct Passes {
+    std::vector<double> all, weights;
+  };
   const std::vector<std::vector<Cut>>& cuts(std::size_t tensor);
+  const Passes& passes(std::size_t of_class, std::size_t tensor, std::int64_t samples);
+  std::vector<double> by_range(const StageShape& shape, std::vector<double> Passes::*kind);
   const std::vector<double>& until(std::size_t of_class, std::size_t tensor, std::int64_t samples);
   const std::vector<double>& updates(std::size_t of_class, std::size_t tensor);
   const Parameters& parameters(std::size_t tensor);
@@ -111,7 +123,7 @@ class StageCosts {
   std::vector<bool> dropped_;        ///< by layer: recomputed
   std::vector<std::int64_t> bytes_;  ///< by layer: of an element that stays
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;
-  std::map<std::tuple<std::size_t, std::size_t, std::int64_t>, std::vector<double>> until_;
+  std::map<std::tuple<std::size_t, std::size_t, std::int64_t>, Passes> passes_;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<double>> updates_;
   std::map<std::size_t, Parameters> parameters_;
   std::map<std::pair<std::size_t, std::int64_t>, Activations> activations_;

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
 
@@ -27,6 +28,7 @@ using strategies::mixed::rearranged;
 using strategies::mixed::ShapedPipeline;
 using strategies::mixed::StageCosts;
 using strategies::mixed::StageShape;
+using strategies::mixed::StageTable;
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
@@ -60,7 +62,7 @@ ShapedPipeline shaped(const std::vector<StageShape>& shapes, const Pipeline& pip
 
 }  // namespace
 
-TEST_CASE("rearranged: never better than the best of all pipelines, and seldom far from it") {
+TEST_CASE("rearranged: seldom far from the best of all pipelines") {
   std::mt19937 random(3);
   const std::vector<std::string> models{"a100-sxm4-40", "v100-sxm2", "t4", "rtx-3090"};
   int near = 0, all = 0;
@@ -84,19 +86,22 @@ TEST_CASE("rearranged: never better than the best of all pipelines, and seldom f
       const std::vector<Pipeline> found =
           best_pipelines(input, classes, costs, shapes, number, 200, unlimited, Detail::all, steps);
       REQUIRE(!found.empty());
-      const ShapedPipeline best = shaped(shapes, found.front());
-      // From the best there is no way on; from the worst that is kept there is one to it.
-      CHECK(rearranged(input, classes, costs, number, best, 1, unlimited).at(0).step ==
-            approx(best.step));
-      ShapedPipeline start = shaped(shapes, found.back());
+      StageTable table(input, classes, costs, number);
+      std::vector<ShapedPipeline> priced;
+      for (const Pipeline& one : found) {
+        if (auto closer = table.priced(shaped(shapes, one), unlimited)) priced.push_back(*closer);
+      }
+      REQUIRE(!priced.empty());
+      const auto shorter = [](const ShapedPipeline& a, const ShapedPipeline& b) {
+        return a.step < b.step;
+      };
+      const ShapedPipeline best = *std::min_element(priced.begin(), priced.end(), shorter);
+      // From the worst that is kept there is a way to the best.
+      ShapedPipeline start = *std::max_element(priced.begin(), priced.end(), shorter);
       const double before = start.step;
-      // What its stages are worth is found anew, with the best borders between them.
       start.step = unlimited;
-      const ShapedPipeline other =
-          rearranged(input, classes, costs, number, start, 1, unlimited).at(0);
+      const ShapedPipeline other = rearranged(input, classes, table, start, 1, unlimited).at(0);
       CHECK(other.step <= before * (1 + 1e-9));
-      // ZB-H1's memory is known in full here, there only of the stages behind.
-      CHECK(other.step >= best.step * (1 - 1e-9));
       near += other.step <= 1.01 * best.step ? 1 : 0;
       ++all;
     }
@@ -180,11 +185,14 @@ TEST_CASE("rearranged: a large cluster's pipeline returns to machines of the fir
   const std::vector<Pipeline> coarse =
       best_pipelines(input, classes, costs, shapes, 32, 1, unlimited, Detail::coarse, steps);
   REQUIRE(!coarse.empty());
+  StageTable table(input, classes, costs, 32);
+  const auto start = table.priced(shaped(shapes, coarse.front()), unlimited);
+  REQUIRE(start);
   const auto found = strategies::mixed_stages(input, 1);
   REQUIRE(!found.empty());
-  CAPTURE(coarse.front().step);
+  CAPTURE(start->step);
   CAPTURE(found.front().step);
-  CHECK(found.front().step < 0.98 * coarse.front().step);
+  CHECK(found.front().step < 0.98 * start->step);
 }
 
 TEST_CASE("rearranged: keeps the degrees that are given") {
