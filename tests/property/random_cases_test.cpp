@@ -239,7 +239,8 @@ bool check_layout(const Case& one, const testing::TemporaryFolder& folder) {
     return false;
   }
   std::string text = fmt::format("micro_batches = {}\n", one.plan.schedule.micro_batches);
-  if (degrees.schedule) text += fmt::format("schedule = \"{}\"\n", to_text(*degrees.schedule));
+  const bool ordered = degrees.schedule && one.plan.schedule.micro_batches > 1;
+  if (ordered) text += fmt::format("schedule = \"{}\"\n", to_text(*degrees.schedule));
   for (const strategies::StageSummary& stage : stages) {
     if (strategies::first_layers_of_blocks(with.network).empty()) {
       std::vector<std::string> names;
