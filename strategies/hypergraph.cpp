@@ -103,7 +103,7 @@ Plan plan_hypergraph(const StrategyInput& input) {
       (*input.micro_batches < 1 || input.batch % *input.micro_batches != 0)) {
     throw InputError("strategy 'hypergraph'",
                      fmt::format("batch {} in {} micro-batches", input.batch, *input.micro_batches),
-                     "a number of micro-batches that divides the batch");
+                     "accepted: a number of micro-batches that divides the batch");
   }
   const bool alone = devices.size() == 1;
   const std::vector<Start> starts = alone ? std::vector<Start>{} : hypergraph::starts_of(input);

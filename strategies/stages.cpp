@@ -312,7 +312,7 @@ void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
   if (micro_batches >= 1 && batch % micro_batches == 0) return;
   throw InputError(fmt::format("strategy '{}'", strategy),
                    fmt::format("batch {} in {}", batch, counted(micro_batches, "micro-batch")),
-                   "a number of micro-batches that divides the batch");
+                   "accepted: a number of micro-batches that divides the batch");
 }
 
 }  // namespace parsim::strategies
