@@ -29,7 +29,9 @@ namespace {
 /// 3000 for eight devices, half a second for ResNet-50.
 constexpr std::int64_t budget_of_one_device = 24'000;
 constexpr std::int64_t least_budget = 60, most_budget = 6'000;
-constexpr std::size_t searched_starts = 3;
+/// So many starts are searched from; more of them where each still gets so many evaluations.
+constexpr std::size_t fewest_starts = 3, most_starts = 6;
+constexpr std::int64_t enough_evaluations = 300;
 constexpr std::size_t listed_plans = 5;
 
 bool same_plan(const Plan& a, const Plan& b) {
@@ -199,7 +201,7 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
 }
 
 /// The best starts that differ in more than memory options and the order of micro-batches.
-std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts) {
+std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts, std::size_t most) {
   std::vector<PricedPlan> different;
   std::vector<Plan> seen;
   for (const PricedPlan& start : starts) {
@@ -208,7 +210,7 @@ std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts) {
     if (std::any_of(seen.begin(), seen.end(), same)) continue;
     seen.push_back(std::move(bare));
     different.push_back(start);
-    if (different.size() == searched_starts) break;
+    if (different.size() == most) break;
   }
   return different;
 }
@@ -218,7 +220,9 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
                                  const std::vector<PricedPlan>& all, std::int64_t budget) {
   std::vector<Plan> templates;
   for (const PricedPlan& start : all) templates.push_back(start.plan);
-  const std::vector<PricedPlan> starts = distinct(all);
+  const std::vector<PricedPlan> starts =
+      distinct(all, std::clamp(static_cast<std::size_t>(budget / enough_evaluations), fewest_starts,
+                               most_starts));
   std::vector<PricedPlan> results;
   const std::size_t count = starts.size();
   const double share = 1 / static_cast<double>(count);

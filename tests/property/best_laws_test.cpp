@@ -131,6 +131,7 @@ TEST_CASE("random cases: best is not slower with more memory or one option less"
   MESSAGE(fmt::format("more memory: {}; an option less: {}", memory.text(), options.text()));
   CHECK(options.pairs > 0);
   CHECK(20 * (memory.far + options.far) <= memory.pairs + options.pairs);
+  CHECK(std::max(memory.worst, options.worst) <= 0.1);
 }
 
 }  // namespace
