@@ -135,8 +135,8 @@ TEST_CASE("hybrid: one number of parts if asked, and a sentence if that cannot b
   input.parts = 2;
   input.micro_batches = 5;
   CHECK_THROWS_WITH_AS((void)plan_hybrid(input),
-                       "strategy 'hybrid': batch 16 in 5 micro-batches; a number of micro-batches "
-                       "that divides the batch",
+                       "strategy 'hybrid': batch 16 in 5 micro-batches; accepted: a number of "
+                       "micro-batches that divides the batch",
                        InputError);
 }
 

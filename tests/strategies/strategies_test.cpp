@@ -176,7 +176,7 @@ TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
   StrategyInput input = row_asked(world, 10);
   input.micro_batches = 4;
   CHECK_THROWS_WITH_AS((void)plan_pipeline(input),
-                       "strategy 'pipeline': batch 10 in 4 micro-batches; a number of "
+                       "strategy 'pipeline': batch 10 in 4 micro-batches; accepted: a number of "
                        "micro-batches that divides the batch",
                        InputError);
 }
