@@ -21,6 +21,7 @@
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
 #include "report/waterfall.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim::app {
 
@@ -307,8 +308,9 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
   const auto top =
       static_cast<std::size_t>(request.top.value_or(std::numeric_limits<std::int64_t>::max()));
-  // The strategy 'best' starts from all others, however long their searches take.
-  const bool all = chosen != nullptr && chosen->plan == strategies::plan_best;
+  // The strategy 'best' starts from all others, if their searches do not take too long for it.
+  const bool all = chosen != nullptr && chosen->plan == strategies::plan_best &&
+                   !strategies::are_many_layers(experiment.strategy_input());
   std::vector<std::string> left_out;
   for (const strategies::Strategy& row : strategies::all()) {
     if (&row == chosen || row.plan == strategies::plan_best) continue;

@@ -87,7 +87,7 @@ class Starts {
         estimator_(estimator),
         memory_(input, estimator),
         known_(input.known.begin(), input.known.end()),
-        many_layers_(input.network.layers.size() * workers(input).size() > few_layers) {}
+        many_layers_(are_many_layers(input)) {}
 
   /// Of those that plan quickly, and `data` by speed; of the others if not. Of many layers on many
   /// devices the others are not asked, if some plan fits, but taken where the caller knows them:
@@ -148,7 +148,6 @@ class Starts {
     add(starts, std::move(variants.front()));
   }
 
-  static constexpr std::size_t few_layers = 20'000;  ///< layers x devices
   const StrategyInput& input_;
   lowering::Estimator& estimator_;
   MemorySearch memory_;

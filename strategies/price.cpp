@@ -397,4 +397,9 @@ std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan>
   return best;
 }
 
+bool are_many_layers(const StrategyInput& input) {
+  constexpr std::size_t few = 20'000;  // layers x devices
+  return input.network.layers.size() * workers(input).size() > few;
+}
+
 }  // namespace parsim::strategies

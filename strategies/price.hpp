@@ -107,4 +107,8 @@ constexpr double worth_simulating = 1.05;
 [[nodiscard]] std::size_t best_by_simulation(const StrategyInput& input,
                                              std::span<const Plan> plans);
 
+/// Whether a network has so many layers on so many devices that 'best' leaves out the searches of
+/// strategies that split single layers, as long as something else fits.
+[[nodiscard]] bool are_many_layers(const StrategyInput& input);
+
 }  // namespace parsim::strategies
