@@ -27,7 +27,7 @@ import time
 
 sys.dont_write_bytecode = True  # the tree stays as it is
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from checking import check, failed
+from checking import check, failed, processes_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LONG = os.environ.get('PARSIM_LONG', '') != ''
@@ -125,17 +125,7 @@ def left_of(session):
     """Processes of a session, seconds after its first one ended; they are killed."""
     end = time.monotonic() + 5
     while True:
-        found = []
-        for entry in os.listdir('/proc'):
-            if not entry.isdigit():
-                continue
-            try:
-                with open(f'/proc/{entry}/stat', encoding='utf-8') as file:
-                    state, _, _, of = file.read().rpartition(')')[2].split()[:4]
-            except OSError:
-                continue
-            if int(of) == session and state != 'Z':
-                found.append(int(entry))
+        found = processes_of(session)
         if not found or time.monotonic() > end:
             break
         time.sleep(0.01)

@@ -18,7 +18,7 @@ import time
 
 sys.dont_write_bytecode = True  # the tree stays as it is
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from checking import check, failed
+from checking import check, failed, processes_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LONG = os.environ.get('PARSIM_LONG', '') != ''
@@ -62,20 +62,6 @@ def drawn(chance):
     return words
 
 
-def of_session(session):
-    found = []
-    for entry in os.listdir('/proc'):
-        if entry.isdigit():
-            try:
-                with open(f'/proc/{entry}/stat', encoding='utf-8') as file:
-                    state, _, _, of = file.read().rpartition(')')[2].split()[:4]
-            except OSError:
-                continue
-            if int(of) == session and state != 'Z':
-                found.append(int(entry))
-    return found
-
-
 def run_one(parsim, number):
     """Problems of a random command; whether it ended by itself."""
     chance = random.Random(number)
@@ -99,7 +85,7 @@ def run_one(parsim, number):
             child.communicate()
             return [f'{words}: still running after 120 s'], False
         end = time.monotonic() + 5
-        while (left := of_session(child.pid)) and time.monotonic() < end:
+        while (left := processes_of(child.pid)) and time.monotonic() < end:
             time.sleep(0.01)
         problems = []
         for process in left:
@@ -136,7 +122,7 @@ def long_sweep(parsim):
         seen = []  # time, KiB, descriptors: of all its processes together
         while child.poll() is None:
             try:
-                uses = [use_of(process) for process in of_session(child.pid)]
+                uses = [use_of(process) for process in processes_of(child.pid)]
                 seen.append((sum(kib for kib, _ in uses), sum(files for _, files in uses)))
             except OSError:
                 pass  # one ended meanwhile

@@ -29,7 +29,7 @@ void import(const std::string& text) {
 }  // namespace
 
 void parsim::fuzz::run(const std::string& input) {
-  // A path would read whatever file has that name. Long calls ask for clusters of millions.
+  // A path would read any file of that name. Long calls ask for clusters of millions.
   if (input.find('/') == std::string::npos && input.size() < 64) load(input);
   const fuzz::TemporaryFile file("cluster.toml", input);
   load(file.path());

@@ -1,5 +1,5 @@
 // Fuzz target: tables of collectives' times and of published steps, quantities, command lines and
-// results of sweeps, whatever their text, are refused with an InputError or make a value. The first
+// results of sweeps of any text are refused with an InputError or make a value. The first
 // byte says which: d, e, f, g or h.
 #include <algorithm>
 
@@ -69,7 +69,7 @@ void parsim::fuzz::run(const std::string& input) {
     case 2:
       return read_quantities(text);
     case 3:
-      // A path would be read, whatever file has that name.
+      // A path would read any file of that name.
       if (text.find_first_of("/.~") != std::string::npos) return;
       return may_refuse([&] { return read_command(text); });
     default:

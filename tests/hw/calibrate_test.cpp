@@ -142,7 +142,7 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
   CHECK(differ >= 3);  // else it would not matter
 }
 
-TEST_CASE("calibrate: beside messages the longest kernel of each kind is measured") {
+TEST_CASE("calibrate: apart from messages the longest kernel of each kind is measured") {
   // Both devices hold both layers, of which the second is the larger.
   const Network network = network_of("x: vector 64; a: dense 8; b: relu; c: dense 4096; loss");
   const Cluster two = star_of(2, "10 GB/s", "1us");

@@ -163,7 +163,7 @@ TEST_CASE("import nvidia-smi: NV12 between eight GPUs is an NVSwitch") {
         "(FILE,device=NAME for a100-sxm4-80)");
 }
 
-TEST_CASE("import: XML is found by its content, whatever the file is called") {
+TEST_CASE("import: XML is found by its content, under any file name") {
   const auto file = import_cluster(testing::text_of("nccl/dgx-1v.xml"), "topology", {});
   REQUIRE(file);
   CHECK(file->cluster.devices.size() == 8);
