@@ -112,7 +112,10 @@ TEST_CASE("cpu: a profile has every kernel, copy and message, lines of links and
   hw::Calibration known(profile.machine);
   const std::vector<OpId> ops = known.unknown(dag);
   CHECK(ops.size() < dag.size());  // equal kernels are measured once
-  for (const Spread& time : cpu.alone(dag, ops, 2)) CHECK(time.median >= Seconds{});
+  for (const Spread& time : cpu.alone(dag, ops, 2)) {
+    CHECK(time.median >= Seconds{});
+    CHECK(time.samples == 2);
+  }
   const Measurement measured = cpu.step(dag, 5);
   CHECK(measured.step.median > Seconds{});
   CHECK(measured.timeline.spans.size() == dag.size());

@@ -21,7 +21,9 @@ namespace parsim::test {
 /// A dimension: a number or a symbol.
 using Dimension = std::variant<std::int64_t, std::string>;
 using Numbers = std::vector<std::int64_t>;
-using Attributes = std::map<std::string, std::variant<std::int64_t, double, std::string, Numbers>>;
+using Reals = std::vector<double>;
+using Attributes =
+    std::map<std::string, std::variant<std::int64_t, double, std::string, Numbers, Reals>>;
 
 class OnnxWriter {
  public:
@@ -103,6 +105,9 @@ class OnnxWriter {
       } else if (const auto* s = std::get_if<std::string>(&value)) {
         attribute->set_type(onnx::AttributeProto::STRING);
         attribute->set_s(*s);
+      } else if (const auto* reals = std::get_if<Reals>(&value)) {
+        attribute->set_type(onnx::AttributeProto::FLOATS);
+        for (const double x : *reals) attribute->add_floats(static_cast<float>(x));
       } else {
         attribute->set_type(onnx::AttributeProto::INTS);
         for (const std::int64_t x : std::get<Numbers>(value)) attribute->add_ints(x);

@@ -203,6 +203,16 @@ TEST_CASE("sweep page: a sweep of one point has a page, and one of none is refus
   CHECK_THROWS_AS(static_cast<void>(page_of(folder, none.write(folder))), InputError);
 }
 
+TEST_CASE("sweep page: a column's unit fits its smallest number; zeros have none") {
+  const TemporaryFolder folder;
+  Results results(2, 1);
+  results.point({{20e-6, 5e9, true}});
+  results.point({{2, 0, true}});
+  const std::string page = page_of(folder, results.write(folder));
+  CHECK(page.find("step time [us]") != std::string::npos);
+  CHECK(page.find("memory [GiB]") != std::string::npos);
+}
+
 TEST_CASE("sweep page: 10,000 points take little time and space") {
   const TemporaryFolder folder;
   Results results(100, 100);

@@ -70,6 +70,18 @@ Pairs any_graph(std::size_t nodes, std::mt19937_64& random) {
 
 }  // namespace
 
+TEST_CASE("layer-wise search: where nothing costs anything every node keeps its first choice") {
+  std::mt19937_64 random(4);
+  Problem free = random_costs(4, {{0, 1}, {1, 2}, {0, 3}}, random);
+  for (std::vector<double>& costs : free.costs) costs.assign(costs.size(), 0);
+  for (Problem::Edge& edge : free.edges) {
+    edge.cost = std::make_shared<Matrix>(edge.cost->rows, edge.cost->columns);
+  }
+  const Solution solution = solve(free);
+  CHECK(solution.cost == 0);
+  CHECK(solution.choice == std::vector<std::size_t>(4, 0));
+}
+
 TEST_CASE(
     "layer-wise search: series-parallel graphs reduce to two nodes and the optimum is brute "
     "force's") {
