@@ -63,7 +63,7 @@ TEST_CASE("progress: a terminal shows which step begins, in a line that goes at 
   CHECK(terminal.text() == erased);
 }
 
-TEST_CASE("progress: a terminal shows nothing if all is to be quiet; so with warnings") {
+TEST_CASE("progress: a terminal shows nothing if all is to be quiet, no warnings either") {
   const Terminal terminal;
   for (const bool quiet : {true, false}) {
     const Progress progress(2, quiet);

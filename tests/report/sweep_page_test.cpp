@@ -203,7 +203,7 @@ TEST_CASE("sweep page: a sweep of one point has a page, and one of none is refus
   CHECK_THROWS_AS(static_cast<void>(page_of(folder, none.write(folder))), InputError);
 }
 
-TEST_CASE("sweep page: a column's unit fits its smallest number; zeros have none") {
+TEST_CASE("sweep page: a column's unit fits its smallest number above zero") {
   const TemporaryFolder folder;
   Results results(2, 1);
   results.point({{20e-6, 5e9, true}});

@@ -61,7 +61,7 @@ std::vector<double> numbers_after(const std::string& page, const std::string& na
 
 using Texts = std::vector<std::string>;
 
-TEST_CASE("validation: errors of sets, then every row; what is our own comes after what is not") {
+TEST_CASE("validation: errors of sets, then every row, what is our own after what is not") {
   const Document document = report_papers(
       validated({row("paper", "two", 2, 2.2), row("paper", "four", 4, 3),
                  row("paper", "ten", 10, 10), row("ours", "by hand", 5, 5.5, ClaimOrigin::own)}),
