@@ -7,6 +7,7 @@
 
 #include "report/page/validation_page.hpp"
 #include "report/validation.hpp"
+#include "tests/support/approx.hpp"
 
 namespace parsim::report {
 namespace {
@@ -87,13 +88,13 @@ TEST_CASE("validation page: what is not positive is drawn on even axes with a ma
   const std::vector<double> x = numbers_after(page, "<circle cx="), y = numbers_after(page, " cy=");
   REQUIRE(x.size() == 2);
   REQUIRE(y.size() == 2);
-  CHECK((y[0] - y[1]) / (x[1] - x[0]) == doctest::Approx(2).epsilon(0.01));
+  CHECK((y[0] - y[1]) / (x[1] - x[0]) == testing::approx(2).epsilon(0.01));
   // The diagonal goes from one end of the axes to the other.
   const std::vector<double> left = numbers_after(page, "<path class=ideal d=\"M");
   REQUIRE(left.size() == 1);
   const std::size_t line = page.find("<path class=ideal");
   const double right = numbers_after(page.substr(line, page.find('>', line) - line), "L").at(0);
-  CHECK((x[1] - x[0]) / (right - left[0]) == doctest::Approx(10.0 / 22).epsilon(0.01));
+  CHECK((x[1] - x[0]) / (right - left[0]) == testing::approx(10.0 / 22).epsilon(0.01));
 }
 
 }  // namespace
