@@ -76,7 +76,7 @@ std::size_t end_of_quotes(std::string_view text, std::size_t begin) {
 
 /// toml++ goes as deep into the stack as a key has parts.
 void check_dotted_keys(std::string_view text, const std::string& file) {
-  constexpr int most = 256;
+  constexpr int most = 256, most_dots = most - 1;
   constexpr std::string_view between = "=,[]{}";
   std::int64_t number = 1;
   int dots = 0;
@@ -92,7 +92,7 @@ void check_dotted_keys(std::string_view text, const std::string& file) {
     if (c == '#') at = std::min(text.find('\n', at), text.size()) - 1;
     if (c == '\n') ++number;
     if (c == '\n' || between.find(c) != std::string_view::npos) dots = 0;
-    if (c == '.' && ++dots > most) {
+    if (c == '.' && ++dots > most_dots) {
       throw InputError(fmt::format("{}:{}", file, number), "a key of too many parts",
                        fmt::format("accepted: {} at most", most));
     }

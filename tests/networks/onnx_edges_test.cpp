@@ -78,3 +78,14 @@ TEST_CASE("onnx: images are scaled by numbers in an attribute, in a constant, or
   batch.output(batch.node("Upsample", {"x"}, {{"scales", Reals{2, 1, 1, 1}}}));
   CHECK(refusal(batch).ends_with("it resizes the batch axis; accepted: sizes of other axes"));
 }
+
+TEST_CASE("onnx: a softmax over samples is refused, also where it joins all axes after them") {
+  for (const std::int64_t opset : {11, 13}) {
+    CAPTURE(opset);
+    OnnxWriter g(opset);
+    g.input("x", {2, 3, 4});
+    g.output(g.node("Softmax", {"x"}, {{"axis", std::int64_t{0}}}));
+    CHECK(refusal(g).ends_with(
+        "it works across samples of the batch; accepted: operators that work on each sample"));
+  }
+}

@@ -1,0 +1,100 @@
+// What files may hold at most is accepted, and one more is not.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/support/refusal.hpp"
+#include "tests/topologies/imported.hpp"
+#include "topologies/cluster_file.hpp"
+#include "topologies/document.hpp"
+
+namespace parsim::topologies {
+namespace {
+
+using testing::refusal_of, testing::text_of, testing::with;
+
+TEST_CASE("limits: a key of TOML has at most 256 parts") {
+  const auto said = [](int parts) {
+    std::string key = "a";
+    for (int i = 1; i < parts; ++i) key += ".a";
+    return refusal_of([&] { return parse_toml("# none\n" + key + " = 1\n", "f.toml"); });
+  };
+  CHECK(said(256) == "accepted");
+  CHECK(said(257) == "f.toml:2: a key of too many parts; accepted: 256 at most");
+}
+
+TEST_CASE("limits: XML nests 64 levels, and no more") {
+  const auto said = [](int levels) {
+    std::string text;
+    for (int i = 0; i < levels; ++i) text += "<cpu>";
+    for (int i = 0; i < levels; ++i) text += "</cpu>";
+    return refusal_of([&] { return import_cluster(text, "f.xml", {}); });
+  };
+  CHECK(said(64).starts_with("f.xml:1:cpu: the root tag is <cpu>"));
+  CHECK(said(65) == "f.xml:1: more than 64 levels of nesting; accepted: a cluster");
+}
+
+TEST_CASE("limits: the least and the most number of an attribute are accepted") {
+  const auto said = [](const std::string& number) {
+    return refusal_of([&] {
+      return import_cluster("<system><cpu numaid='" + number + "'/></system>", "f.xml", {});
+    });
+  };
+  const std::string none = "f.xml: cluster 'f' has no devices; at least one device";
+  const std::string accepted = "accepted: a whole number from -1 to 1000000";
+  CHECK(said("-1") == none);
+  CHECK(said("1000000") == none);
+  CHECK(said("-2") == "f.xml:1:cpu.numaid: '-2'; " + accepted);
+  CHECK(said("1000001") == "f.xml:1:cpu.numaid: '1000001'; " + accepted);
+}
+
+TEST_CASE("limits: the least and the most multiprocessors of a type of devices are accepted") {
+  const auto read = [](const std::string& number) {
+    return parse_cluster(
+        "name = \"one\"\n[[device_types]]\nname = \"mine\"\nbase = \"t4\"\n"
+        "multiprocessors = " +
+            number +
+            "\n"
+            "[[nodes]]\nname = \"n\"\n"
+            "[[nodes.devices]]\nname = \"d\"\nmodel = \"mine\"\n",
+        "f.toml");
+  };
+  const std::string refused = refusal_of([&] { return read("-1"); });
+  const std::string range = " -1 is out of range; accepted: a whole number from 0 to ";
+  const std::size_t at = refused.find(range);
+  REQUIRE(at != std::string::npos);
+  const std::int64_t most = std::stoll(refused.substr(at + range.size()));
+  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{7}, most}) {
+    CHECK(read(std::to_string(number)).models.at(0).multiprocessors == number);
+  }
+  CHECK(refusal_of([&] { return read(std::to_string(most + 1)); }).find("is out of range") !=
+        std::string::npos);
+}
+
+TEST_CASE("limits: a host of 1 Tf or more is named by Tf, others by Gf") {
+  const auto name = [](const std::string& speed) {
+    const auto file = import_cluster(
+        with(text_of("simgrid/floyd.xml"), "speed=\"10Gf\"", "speed=\"" + speed + "\""), "f.xml",
+        {});
+    REQUIRE(file);
+    return file->cluster.models.at(0).name;
+  };
+  CHECK(name("999Gf") == "host-999Gf");
+  CHECK(name("1Tf") == "host-1Tf");
+  CHECK(name("2500Gf") == "host-2.5Tf");
+}
+
+TEST_CASE("limits: a text that begins with a brace is JSON, after blanks as well") {
+  for (const std::string text : {"{\"a\": 1}", " \n\t{\"a\": 1}"}) {
+    CHECK(refusal_of([&] { return parse_document(text, "f"); }) == "accepted");
+    CHECK(refusal_of([&] { return parse_document(text, "f.toml"); }) != "accepted");
+  }
+  CHECK(refusal_of([&] { return parse_document("a = 1", "f"); }) == "accepted");
+  CHECK(refusal_of([&] { return parse_document("a = 1", "f.json"); }) != "accepted");
+  for (const std::string text : {"", " \n"}) {
+    CHECK(refusal_of([&] { return parse_document(text, "f"); }) == "accepted");
+  }
+}
+
+}  // namespace
+}  // namespace parsim::topologies
