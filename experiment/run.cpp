@@ -267,6 +267,12 @@ std::int64_t operations(const ExecDag& dag) {
 
 }  // namespace
 
+Seconds simulated_step(const Experiment& experiment, const Plan& plan) {
+  Run run;
+  (void)simulate(experiment, plan, Operations::folded, run);
+  return makespan(run.timeline);
+}
+
 Run run_plan(const Experiment& experiment, const Planned& planned, Operations wanted) {
   const Clock::time_point start = Clock::now();
   const Plan& plan = planned.plan;

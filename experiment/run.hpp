@@ -150,6 +150,9 @@ enum class Operations : std::uint8_t { all, folded };
 /// that cannot be.
 [[nodiscard]] Run run_plan(const Experiment& experiment, const Planned& planned,
                            Operations wanted = Operations::all);
+/// The step time of run_plan without its checks and its other results, which take longer than the
+/// simulation where devices are many. Folds.
+[[nodiscard]] Seconds simulated_step(const Experiment& experiment, const Plan& plan);
 
 /// Tells rows whose plan equals that of an earlier row.
 void find_equal_plans(std::vector<RunResult>& results);

@@ -73,8 +73,8 @@ Seconds step_with(const Experiment& experiment, strategies::StrategyInput input,
                   const Saving& saving) {
   input.zero_stage = saving.zero_stage;
   input.recompute = saving.recompute;
-  const Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
-  return run_plan(experiment, {plan}, Operations::folded).result.step_time;
+  return simulated_step(experiment,
+                        strategies::with_memory_options(input, strategies::plan_data(input)));
 }
 
 }  // namespace
