@@ -115,15 +115,15 @@ std::string reason_of(const StrategyInput& input, const Plan& plan,
 }  // namespace
 
 std::vector<std::string> idle_devices(const StrategyInput& input, const Plan& plan) {
-  std::set<DeviceId> used;
+  std::vector<bool> used(input.cluster.devices.size(), false);
   for (const LayerPlan& layer : plan.layers) {
-    used.insert(layer.devices.begin(), layer.devices.end());
+    for (const DeviceId device : layer.devices) used[device.index()] = true;
   }
   std::map<std::int32_t, std::set<DeviceId>> idle;  // by model
   std::map<std::int32_t, std::size_t> all;
   for (const DeviceId device : workers(input)) {
     ++all[input.cluster[device].model];
-    if (!used.contains(device)) idle[input.cluster[device].model].insert(device);
+    if (!used[device.index()]) idle[input.cluster[device].model].insert(device);
   }
   if (idle.empty()) return {};
   const StrategyInput own = mixed::as_planned_in(input, plan);
