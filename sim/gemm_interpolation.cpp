@@ -129,7 +129,12 @@ Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::
   const Key key{m, n, k, power.share, power.flops};
   const auto known = known_least_.find(key);
   if (known != known_least_.end()) return known->second;
-  constexpr double intervals_an_octave = 8;
+  constexpr int intervals_an_octave = 8;
+  const double ratio = std::exp2(-1.0 / intervals_an_octave);
+  const auto lower_end = [&](std::int64_t upper) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(upper) * ratio));
+  };
+  const double least_factor = std::exp(-largest);
   std::vector<NearRow> near;
   double best = std::numeric_limits<double>::infinity();
   for (int i = cell_of(m); i >= 0; --i) {
@@ -141,14 +146,24 @@ Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::
                          lower_n = j == 0 ? 1 : last_of(j - 1) + 1;
       if (upper_n < lower_n) continue;
       bool some = false;
-      near.clear();  // found for the first that is looked at
+      near.clear();                     // found for the first that is looked at
+      std::int64_t octave_end = k + 1;  // intervals from here on belong to octaves looked at
       for (std::int64_t upper = k, lower = 0; upper >= 1; upper = lower - 1) {
-        lower = std::max<std::int64_t>(
-            1, static_cast<std::int64_t>(static_cast<double>(upper) *
-                                         std::exp2(-1 / intervals_an_octave)));
+        lower = lower_end(upper);
         const double flop = sim::least_flop_time(model_, upper_m, upper_n, upper, 1, 1).count();
-        if (flop * std::exp(-largest) >= best) break;  // and so are all smaller ones
+        if (flop * least_factor >= best) break;  // and so are all smaller ones
         if (!std::exchange(some, true)) find_near(i, j, near);
+        // An octave is skipped where not even its least correction and its largest k are better.
+        if (upper < octave_end) {
+          octave_end = lower;
+          for (int more = 1; more < intervals_an_octave && octave_end > 1; ++more)
+            octave_end = lower_end(octave_end - 1);
+          const double factor = std::exp(least_correction(near, octave_end, upper));
+          if (flop * factor * (1 - rounding) >= best) {
+            lower = octave_end;
+            continue;
+          }
+        }
         const double flops = 2 * static_cast<double>(lower_m) * static_cast<double>(lower_n) *
                              static_cast<double>(lower);
         const double corrected =
