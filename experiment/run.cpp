@@ -8,6 +8,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
