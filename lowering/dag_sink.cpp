@@ -88,12 +88,18 @@ void DagSink::begin(const PlanFragments& parts) {
     std::vector<WorkId>& works = works_.emplace_back();
     for (const Work& work : of_cells) works.push_back(dag_.intern(work));
   }
+  std::map<const void*, std::size_t> shares_of;  // looked up only
   for (const SumFragment* sum : parts.sums) {
     std::vector<std::pair<ParameterId, RegionId>> contents;
     for (const auto& [parameter, region] : sum->group.contents)
       contents.emplace_back(parameter, dag_.intern(region));
     buckets_.push_back(dag_.add_bucket(std::move(contents)));
+    const auto [known, fresh] = shares_of.try_emplace(sum->group.shards.identity(), shares_.size());
     Shares& shares = shares_.emplace_back();
+    if (!fresh) {
+      shares = shares_[known->second];
+      continue;
+    }
     std::int64_t begin = 0;
     for (const std::int64_t size : sum->group.shards) {
       shares.regions.push_back(dag_.intern(Region{{begin, begin + size}}));

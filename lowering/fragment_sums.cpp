@@ -128,24 +128,59 @@ bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
 
 }  // namespace
 
+bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, SumFragment& sum,
+                                 SyncGroup& group) {
+  std::int64_t elements = 0;
+  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  std::vector<std::int64_t> key{units.number,
+                                static_cast<std::int64_t>(group.sync.kind),
+                                group.sync.server.value,
+                                group.zero_stage,
+                                how.ranks,
+                                how.node ? 1 : 0,
+                                elements};
+  for (const std::vector<DeviceId>* list : {&group.devices, &group.mirrors}) {
+    key.push_back(std::ssize(*list));
+    for (const DeviceId device : *list) key.push_back(device.value);
+  }
+  key.insert(key.end(), group.shards.begin(), group.shards.end());
+  auto found = splits_.find(key);
+  if (found == splits_.end()) {
+    SyncGroup whole = group;
+    whole.devices = units.everywhere(group.devices);
+    split_states(network_, cluster_, how, whole);
+    whole.contents.clear();
+    whole.layers.clear();
+    Split split{nullptr, whole};
+    if (reduce(whole, units, split.kept))
+      split.whole = std::make_shared<const SyncGroup>(std::move(whole));
+    found = splits_.emplace(std::move(key), std::move(split)).first;
+  }
+  const Split& split = found->second;
+  if (split.whole == nullptr) return false;
+  sum.of_all_units = split.whole;
+  SyncGroup kept = split.kept;
+  kept.contents = std::move(group.contents);
+  kept.layers = std::move(group.layers);
+  group = std::move(kept);
+  return true;
+}
+
 std::optional<std::vector<SumFragment>> Fragments::make_sums(
     const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
     const AlikeUnits* units) {
   std::vector<SumFragment> all;
-  for (SyncGroup& group : bucket_groups(
-           network_, cluster_, bucket, structure_.users,
+  for (auto& [group, how] : bucket_groups(
+           network_, bucket, structure_.users,
            [&](LayerId user) -> std::span<const Cell> {
              return layer(user, numbers[user.index()]).cells;
            },
            [&](LayerId user) -> const LayerPlan& {
              return layer(user, numbers[user.index()]).plan;
-           },
-           units)) {
+           })) {
     SumFragment& sum = all.emplace_back();
-    if (units != nullptr) {
-      sum.of_all_units = group;
-      if (!reduce(*sum.of_all_units, *units, group)) return std::nullopt;
-    }
+    if (units == nullptr) split_states(network_, cluster_, how, group);
+    if (units != nullptr && !split_over_units(*units, how, sum, group)) return std::nullopt;
     sum.holders = group.devices;
     sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
     for (const DeviceId mirror : group.mirrors) {

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "core/alike_units.hpp"
 #include "core/hash.hpp"
 #include "core/kernel_times.hpp"
 #include "lowering/chunks.hpp"
@@ -146,7 +148,8 @@ struct EdgeFragment {
 /// Gradients that are summed together. Holders are the group's devices, then its mirrors.
 struct SumFragment {
   SyncGroup group;
-  std::optional<SyncGroup> of_all_units;  ///< if `group` is a part of it, of one unit
+  /// If `group` is a part of it, of one unit; without contents and layers, which are the same.
+  std::shared_ptr<const SyncGroup> of_all_units;
   std::vector<DeviceId> holders;
   /// The kernels that a holder waits for.
   struct AwaitedKernel {
@@ -267,6 +270,10 @@ class Fragments {
   [[nodiscard]] std::optional<std::vector<SumFragment>> make_sums(
       const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
       const AlikeUnits* units);
+  /// Splits the states of a group of kept units' devices, which becomes a part of that of all
+  /// units. False if others have other shares.
+  [[nodiscard]] bool split_over_units(const AlikeUnits& units, const ZeroGroup& how,
+                                      SumFragment& sum, SyncGroup& group);
   [[nodiscard]] bool price(SumFragment& sum, const AlikeUnits* units);
   [[nodiscard]] PricedCommunication priced(const Movement& movement);
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
@@ -292,6 +299,13 @@ class Fragments {
   std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;            ///< looked up only
   /// Looked up only; nothing where units do not sum alike.
   std::unordered_map<Key, std::optional<std::vector<SumFragment>>, Hash> sums_;
+  /// What groups of as many elements have in common: those of all units, and their part of the kept
+  /// ones.
+  struct Split {
+    std::shared_ptr<const SyncGroup> whole;  ///< null: others have other shares
+    SyncGroup kept;
+  };
+  std::map<std::vector<std::int64_t>, Split> splits_;
 };
 
 }  // namespace parsim::lowering

@@ -8,7 +8,6 @@
 #include <set>
 #include <tuple>
 
-#include "core/alike_units.hpp"
 #include "core/errors.hpp"
 
 namespace parsim::lowering {
@@ -177,50 +176,6 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
   return uses;
 }
 
-/// From relative shares to elements; nothing is split on one device.
-void shard_states(const Network& network, const Cluster& cluster, const ZeroGroup& how,
-                  SyncGroup& group) {
-  const auto where = [&] {
-    return fmt::format("parameter '{}'", network[group.contents[0].first].name);
-  };
-  const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
-  if (alone || group.served()) group.zero_stage = 0;
-  if (group.zero_stage > 0) {
-    group.zero_groups = zero_groups(group.devices, how, cluster);
-    if (group.zero_groups.empty()) {
-      const ZeroGroupRefusal refusal = zero_group_refusal(group.devices, how, cluster);
-      throw InputError(where(), refusal.found, refusal.accepted);
-    }
-    if (group.zero_groups[0].size() == 1) group.zero_stage = 0;
-  }
-  if (group.zero_stage == 0) {
-    group.zero_groups.clear();
-    group.shards.clear();
-    return;
-  }
-  group.summed_twice = group.zero_groups.size() > 1;
-  group.seats.resize(group.devices.size());
-  for (std::size_t g = 0; g < group.zero_groups.size(); ++g) {
-    for (std::size_t rank = 0; rank < group.zero_groups[g].size(); ++rank)
-      group.seats[group.index_of(group.zero_groups[g][rank])] = {g, rank};
-  }
-  std::int64_t elements = 0;
-  for (const auto& [parameter, region] : group.contents) elements += region.volume();
-  const std::size_t devices = group.zero_groups[0].size();
-  if (group.shards.empty()) {
-    group.shards = even_split(elements, devices);
-    return;
-  }
-  if (group.shards.size() != devices) {
-    throw InputError(where(), fmt::format("{} shares of its states", group.shards.size()),
-                     group.zero_groups.size() == 1
-                         ? fmt::format("{}, one for each device that sums its gradient", devices)
-                         : fmt::format("{}, one for each device of a ZeRO group", devices));
-  }
-  group.shards =
-      proportional_split(elements, std::vector<double>(group.shards.begin(), group.shards.end()));
-}
-
 }  // namespace
 
 std::size_t SyncGroup::find(DeviceId device) const {
@@ -312,18 +267,61 @@ std::vector<std::vector<ParameterId>> bucket_order(const Network& network, const
   return order;
 }
 
-std::vector<SyncGroup> bucket_groups(const Network& network, const Cluster& cluster,
-                                     std::span<const ParameterId> bucket,
-                                     const std::vector<std::vector<LayerId>>& users,
-                                     const std::function<std::span<const Cell>(LayerId)>& cells_of,
-                                     const std::function<const LayerPlan&(LayerId)>& plan_of,
-                                     const AlikeUnits* units) {
-  std::vector<SyncGroup> groups;
+/// From relative shares to elements; nothing is split on one device.
+void split_states(const Network& network, const Cluster& cluster, const ZeroGroup& how,
+                  SyncGroup& group) {
+  group.summing = group.devices.size();
+  const auto where = [&] {
+    return fmt::format("parameter '{}'", network[group.contents[0].first].name);
+  };
+  const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
+  if (alone || group.served()) group.zero_stage = 0;
+  if (group.zero_stage > 0) {
+    group.zero_groups = zero_groups(group.devices, how, cluster);
+    if (group.zero_groups.empty()) {
+      const ZeroGroupRefusal refusal = zero_group_refusal(group.devices, how, cluster);
+      throw InputError(where(), refusal.found, refusal.accepted);
+    }
+    if (group.zero_groups[0].size() == 1) group.zero_stage = 0;
+  }
+  if (group.zero_stage == 0) {
+    group.zero_groups.clear();
+    group.shards = {};
+    return;
+  }
+  group.summed_twice = group.zero_groups.size() > 1;
+  group.seats.resize(group.devices.size());
+  for (std::size_t g = 0; g < group.zero_groups.size(); ++g) {
+    for (std::size_t rank = 0; rank < group.zero_groups[g].size(); ++rank)
+      group.seats[group.index_of(group.zero_groups[g][rank])] = {g, rank};
+  }
+  std::int64_t elements = 0;
+  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  const std::size_t devices = group.zero_groups[0].size();
+  if (group.shards.empty()) {
+    group.shards = even_split(elements, devices);
+    return;
+  }
+  if (group.shards.size() != devices) {
+    throw InputError(where(), fmt::format("{} shares of its states", group.shards.size()),
+                     group.zero_groups.size() == 1
+                         ? fmt::format("{}, one for each device that sums its gradient", devices)
+                         : fmt::format("{}, one for each device of a ZeRO group", devices));
+  }
+  group.shards =
+      proportional_split(elements, std::vector<double>(group.shards.begin(), group.shards.end()));
+}
+
+std::vector<UnsplitGroup> bucket_groups(
+    const Network& network, std::span<const ParameterId> bucket,
+    const std::vector<std::vector<LayerId>>& users,
+    const std::function<std::span<const Cell>(LayerId)>& cells_of,
+    const std::function<const LayerPlan&(LayerId)>& plan_of) {
+  std::vector<UnsplitGroup> groups;
   using States = std::tuple<std::int32_t, std::vector<std::int64_t>, std::int32_t, bool>;
   std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States>,
            std::size_t>
       index;
-  std::vector<ZeroGroup> shared_by;  // by group
   for (const ParameterId id : bucket) {
     const std::vector<LayerId>& layers = users[id.index()];
     const Uses uses = uses_of(network, id, layers, cells_of);
@@ -338,21 +336,18 @@ std::vector<SyncGroup> bucket_groups(const Network& network, const Cluster& clus
           {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
       if (fresh) {
         groups.push_back(
-            {devices, mirrors, 0, sync, zero.stage, {}, false, {}, zero.shares, {}, {}});
-        shared_by.push_back(zero.group);
+            {{devices, mirrors, 0, sync, zero.stage, {}, false, {}, zero.shares, {}, {}},
+             zero.group});
       }
-      SyncGroup& group = groups[at->second];
+      SyncGroup& group = groups[at->second].group;
       group.contents.emplace_back(id, piece);
       group.layers.insert(group.layers.end(), layers.begin(), layers.end());
     }
   }
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    std::vector<LayerId>& layers = groups[g].layers;
+  for (UnsplitGroup& unsplit : groups) {
+    std::vector<LayerId>& layers = unsplit.group.layers;
     std::sort(layers.begin(), layers.end());
     layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
-    if (units != nullptr) groups[g].devices = units->everywhere(groups[g].devices);
-    groups[g].summing = groups[g].devices.size();
-    shard_states(network, cluster, shared_by[g], groups[g]);
   }
   return groups;
 }
@@ -362,10 +357,10 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Cluster& cluste
   const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
   std::vector<SyncGroup> groups;
   for (const std::vector<ParameterId>& bucket : bucket_order(network, plan)) {
-    for (SyncGroup& group : bucket_groups(
-             network, cluster, bucket, users,
-             [&](LayerId user) { return cells_of_layer[user.index()]; },
+    for (auto& [group, how] : bucket_groups(
+             network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
              [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
+      split_states(network, cluster, how, group);
       group.zero_stage = zero_stage_of(group, plan.schedule);
       groups.push_back(std::move(group));
     }

@@ -4,17 +4,40 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/alike_units.hpp"
 #include "core/cluster.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
 namespace parsim::lowering {
+
+/// A list that many have in common.
+template <class Value>
+class SharedList {
+ public:
+  SharedList() = default;
+  SharedList(std::vector<Value> list)
+      : list_(std::make_shared<const std::vector<Value>>(std::move(list))) {}
+  [[nodiscard]] const std::vector<Value>& list() const {
+    static const std::vector<Value> none;
+    return list_ ? *list_ : none;
+  }
+  [[nodiscard]] std::size_t size() const { return list().size(); }
+  [[nodiscard]] bool empty() const { return list().empty(); }
+  [[nodiscard]] const Value& operator[](std::size_t i) const { return (*list_)[i]; }
+  /// Of lists that are one.
+  [[nodiscard]] const void* identity() const { return list_.get(); }
+  [[nodiscard]] auto begin() const { return list().begin(); }
+  [[nodiscard]] auto end() const { return list().end(); }
+
+ private:
+  std::shared_ptr<const std::vector<Value>> list_;
+};
 
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {
@@ -36,7 +59,7 @@ struct SyncGroup {
     std::size_t zero_group = 0, rank = 0;
   };
   std::vector<Seat> seats;
-  std::vector<std::int64_t> shards;  ///< elements, by rank
+  SharedList<std::int64_t> shards;  ///< elements, by rank
   std::vector<std::pair<ParameterId, Region>> contents;
   std::vector<LayerId> layers;  ///< that contribute, ascending
 
@@ -79,14 +102,21 @@ struct ZeroGroupRefusal {
 [[nodiscard]] std::vector<std::vector<ParameterId>> bucket_order(const Network& network,
                                                                  const Plan& plan);
 
+/// A group whose states are not split yet: `zero_stage` and `shards` are the plan's.
+struct UnsplitGroup {
+  SyncGroup group;
+  ZeroGroup how;
+};
 /// The groups of one bucket. `users` as above; `cells_of` and `plan_of` return a layer's cells and
-/// plan, of the first of `units` unless that is null; the groups are those of all units. Throws as
-/// sync_groups does.
-[[nodiscard]] std::vector<SyncGroup> bucket_groups(
-    const Network& network, const Cluster& cluster, std::span<const ParameterId> bucket,
+/// plan. Throws as sync_groups does.
+[[nodiscard]] std::vector<UnsplitGroup> bucket_groups(
+    const Network& network, std::span<const ParameterId> bucket,
     const std::vector<std::vector<LayerId>>& users,
     const std::function<std::span<const Cell>(LayerId)>& cells_of,
-    const std::function<const LayerPlan&(LayerId)>& plan_of, const AlikeUnits* units = nullptr);
+    const std::function<const LayerPlan&(LayerId)>& plan_of);
+/// Splits the states of a group, all of whose devices sum. Throws as sync_groups does.
+void split_states(const Network& network, const Cluster& cluster, const ZeroGroup& how,
+                  SyncGroup& group);
 
 /// The groups of a plan in the order of its buckets, then by parameter. Weights that layers of
 /// several stages use are not split. Different devices may hold
