@@ -85,7 +85,8 @@ struct Estimator::State {
         sharing(link_sharing),
         poll(input.poll),
         timer(input.cluster, sharing),
-        walk(prices.store, timer, input.folds ? &prices.units : nullptr) {
+        parts(prices.store, input.folds ? &prices.units : nullptr),
+        walk(parts, timer) {
     const StepInput& of = prices.pricer.input;
     ensure(&of.network == &input.network && &of.cluster == &input.cluster &&
                &of.cost == &input.cost && of.precision == input.precision &&
@@ -98,6 +99,7 @@ struct Estimator::State {
   LinkSharing sharing;
   std::function<void()> poll;
   Timer timer;
+  PlanFragments parts;
   Walk<Timer> walk;
 };
 
@@ -108,7 +110,7 @@ Estimator::~Estimator() = default;
 Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
   if (state_->poll) state_->poll();
   PriceCache::State& prices = state_->prices;
-  PlanFragments& parts = state_->walk.parts();
+  PlanFragments& parts = state_->parts;
   PriceCache::Counts& counts = prices.pricer.counts;
   ++counts.plans;
   parts.find_layers(plan);
@@ -128,8 +130,8 @@ Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
 }
 
 std::vector<MemoryUse> Estimator::memory(const Plan& plan) {
-  state_->walk.parts().find(plan);
-  return memory_use(state_->walk.parts());
+  state_->parts.find(plan);
+  return memory_use(state_->parts);
 }
 
 }  // namespace parsim::lowering

@@ -15,26 +15,27 @@ namespace parsim::lowering {
 
 namespace {
 
-/// `finder`: null if operations of all devices are wanted; `ranks`: not null to fold equal ones;
-/// `memory`: null if it is not asked for. Nothing if ranks differ: there are fewer.
-std::optional<ExecDag> lower(const Network& network, const Cluster& cluster, const Plan& plan,
-                             UnitFinder* finder, RankSearch* ranks,
-                             std::vector<MemoryUse>* memory) {
+/// `finder`: null if operations of all devices are wanted; `ranks`: not null to fold equal ones,
+/// of which there are fewer where they turn out to differ; `memory`: null if it is not asked for.
+ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan, UnitFinder* finder,
+              RankSearch* ranks, std::vector<MemoryUse>* memory) {
   validate(plan, network, cluster, fmt::format("plan of strategy '{}'", plan.strategy));
-  ExecDag dag(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision);
-  dag.strategy = plan.strategy;
-  dag.cluster = plan.cluster;
-  DagSink sink(dag, ranks);
   FragmentStore store(network, cluster, nullptr);
-  Walk<DagSink> walk(store, sink, finder);
-  walk.parts().find_layers(plan);
-  walk.run();
-  if (sink.gives_up()) {
-    ranks->learn(sink.folding().ranks(), sink.folding().differs());
-    return std::nullopt;
+  PlanFragments parts(store, finder);
+  parts.find_layers(plan);
+  for (;;) {
+    ExecDag dag(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision);
+    dag.strategy = plan.strategy;
+    dag.cluster = plan.cluster;
+    DagSink sink(dag, ranks);
+    Walk<DagSink>(parts, sink).run();
+    if (sink.gives_up()) {
+      ranks->learn(sink.folding().ranks(), sink.folding().differs());
+      continue;
+    }
+    if (memory != nullptr) *memory = memory_use(parts);
+    return dag;
   }
-  if (memory != nullptr) *memory = memory_use(walk.parts());
-  return dag;
 }
 
 /// Units or ranks that differ in their devices.
@@ -54,13 +55,13 @@ bool several_devices(const Fold& fold, const Cluster& cluster, const CostModel& 
 }  // namespace
 
 ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan) {
-  return *lower(network, cluster, plan, nullptr, nullptr, nullptr);
+  return lower(network, cluster, plan, nullptr, nullptr, nullptr);
 }
 
 Lowered lower_with_memory(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::vector<MemoryUse> memory;
-  std::optional<ExecDag> dag = lower(network, cluster, plan, nullptr, nullptr, &memory);
-  return {*std::move(dag), std::move(memory)};
+  ExecDag dag = lower(network, cluster, plan, nullptr, nullptr, &memory);
+  return {std::move(dag), std::move(memory)};
 }
 
 namespace {
@@ -69,10 +70,8 @@ Lowered lower_folded(const Network& network, const Cluster& cluster, const CostM
                      const Plan& plan, Folding folding, UnitFinder& finder) {
   std::vector<MemoryUse> memory;
   RankSearch ranks{&cost};
-  std::optional<ExecDag> dag;
-  while (!dag)
-    dag = lower(network, cluster, plan, &finder, folding.ranks ? &ranks : nullptr, &memory);
-  return {*std::move(dag), std::move(memory)};
+  ExecDag dag = lower(network, cluster, plan, &finder, folding.ranks ? &ranks : nullptr, &memory);
+  return {std::move(dag), std::move(memory)};
 }
 
 }  // namespace

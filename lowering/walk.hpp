@@ -31,11 +31,9 @@ class Walk {
   using When = typename Sink::When;
   using After = typename Sink::After;
 
-  /// finder   as for PlanFragments
-  Walk(FragmentStore& store, Sink& sink, UnitFinder* finder = nullptr)
-      : parts_(store, finder), sink_(sink) {}
+  /// parts   must outlive it; what one walk has found the next one need not find again
+  Walk(PlanFragments& parts, Sink& sink) : parts_(parts), sink_(sink) {}
 
-  [[nodiscard]] PlanFragments& parts() { return parts_; }
   /// Issues the operations of a step of the plan whose layers were found. Throws InputError for a
   /// plan that cannot be lowered.
   void run();
@@ -207,7 +205,7 @@ class Walk {
     return cells[static_cast<std::size_t>(cell)];
   }
 
-  PlanFragments parts_;
+  PlanFragments& parts_;
   Sink& sink_;
   std::vector<When> table_;
   std::size_t row_size_ = 0;
