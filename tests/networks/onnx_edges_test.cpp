@@ -47,7 +47,7 @@ TEST_CASE("onnx: numbers of constants are kept up to 4,194,304 of them, and not 
     if (beyond == 0) {
       CHECK(sample(g) == "12");
     } else {
-      CHECK(refusal(g) == "");
+      CHECK(refusal(g).ends_with("(Reshape): its sizes are not constant"));
     }
   }
 }
