@@ -1,4 +1,4 @@
-// Appended to the main file of the test programs by tests/mutants/run.py: writes to PARSIM_CASES a
+// Appended to the main file of the test programs by tests/mutants/run.py: writes to PARSIM_MUTANT_CASES a
 // line for each test case, with the places that it and the processes it started met.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Listener : doctest::IReporter {
   }
   void test_case_reenter(const doctest::TestCaseData&) override {}
   void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
-    const char* file = std::getenv("PARSIM_CASES");
+    const char* file = std::getenv("PARSIM_MUTANT_CASES");
     const unsigned char* bytes = shared_bytes();
     if (!file || !bytes) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

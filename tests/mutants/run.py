@@ -225,7 +225,7 @@ class Tests:
         part = file.with_suffix('.part')
         part.unlink(missing_ok=True)
         start = time.monotonic()
-        more = {'PARSIM_REACHED': str(shared), 'PARSIM_CASES': str(part)}
+        more = {'PARSIM_REACHED': str(shared), 'PARSIM_MUTANT_CASES': str(part)}
         if name in SCRIPTS:
             code = run(self.script(name), 7200, **more)[0]
             met = ' '.join(str(n) for n, byte in enumerate(shared.read_bytes()) if byte)
