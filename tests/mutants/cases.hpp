@@ -1,5 +1,6 @@
-// Appended to the main file of the test programs by tests/mutants/run.py: writes to PARSIM_MUTANT_CASES a
-// line for each test case, with the places that it and the processes it started met.
+// Appended to the main file of the test programs by tests/mutants/run.py: writes to
+// PARSIM_MUTANT_CASES a line for each test case, with the places that it and the processes it
+// started met.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -96,5 +96,14 @@ TEST_CASE("limits: a text that begins with a brace is JSON, after blanks as well
   }
 }
 
+TEST_CASE("limits: a matrix that ends after its header is one of nvidia-smi, also underlined") {
+  const auto said = [](const std::string& header) {
+    return refusal_of([&] { return import_cluster(header + "\tGPU1\n", "f.txt", {}); });
+  };
+  CHECK(said("\tGPU0").starts_with("f.txt:"));
+  CHECK(said("\t\x1b[4mGPU0") == said("\tGPU0"));
+  CHECK(said("\tGPV0") == "accepted");  // no file of another tool at all
+}
+
 }  // namespace
 }  // namespace parsim::topologies
