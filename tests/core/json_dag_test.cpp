@@ -6,6 +6,7 @@
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
 using namespace parsim;
@@ -263,4 +264,20 @@ TEST_CASE("json dag: sizes whose sums would overflow are refused") {
       Slice{wide.intern(Tensor{Tensor::Kind::output, 0, -1}), Role::activation, 0, RegionId{0}});
   CHECK(dag_refusal(to_json(wide)) ==
         "d.json:/slices/0/region: a region of 3.52e+13 elements; accepted: at most 1.76e+13");
+}
+
+TEST_CASE("json: which part of a loss's classes a kernel has is below the number of parts") {
+  const std::string text = testing::read_text(PARSIM_SOURCE_DIR "/tests/hw/data/transformer.json");
+  const std::string first = R"("edges_to_partial_sum": [], "class_parts": 3})";
+  const auto said = [&](const std::string& part) {
+    return dag_refusal(testing::with(
+        text, first, first.substr(0, first.size() - 1) + ", \"class_part\": " + part + "}"));
+  };
+  CHECK(said("0") == "accepted");
+  CHECK(said("2") == "accepted");
+  CHECK(said("3").ends_with("class_part: 3; less than class_parts"));
+  // Kernels of other layers have no part of it.
+  const std::string other = R"("edges_to_partial_sum": [0]})";
+  CHECK(dag_refusal(testing::with(text, other, R"("edges_to_partial_sum": [0], "class_part": 1})"))
+            .ends_with("class_part: 1; less than class_parts"));
 }

@@ -209,8 +209,8 @@ TEST_CASE("sweep page: a column's unit fits its smallest number above zero") {
   results.point({{20e-6, 5e9, true}});
   results.point({{2, 0, true}});
   const std::string page = page_of(folder, results.write(folder));
-  CHECK(page.find("step time [us]") != std::string::npos);
-  CHECK(page.find("memory [GiB]") != std::string::npos);
+  CHECK(page.find("<th class=n>step time [us]") != std::string::npos);
+  CHECK(page.find("<th class=n>peak memory [GiB]") != std::string::npos);
 }
 
 TEST_CASE("sweep page: 10,000 points take little time and space") {

@@ -2,11 +2,13 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <tuple>
 
 #include "tests/support/refusal.hpp"
 #include "tests/topologies/imported.hpp"
 #include "topologies/cluster_file.hpp"
 #include "topologies/document.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
 namespace {
@@ -103,6 +105,29 @@ TEST_CASE("limits: a matrix that ends after its header is one of nvidia-smi, als
   CHECK(said("\tGPU0").starts_with("f.txt:"));
   CHECK(said("\t\x1b[4mGPU0") == said("\tGPU0"));
   CHECK(said("\tGPV0") == "accepted");  // no file of another tool at all
+}
+
+TEST_CASE("limits: a formula of a cluster takes as many sizes as it names") {
+  const auto said = [](const std::string& formula) {
+    return refusal_of([&] { return load_cluster(formula, "test"); });
+  };
+  for (const auto& [name, least, most] : {std::tuple{"star", 1, 1},
+                                          {"ring", 1, 1},
+                                          {"nvswitch", 1, 1},
+                                          {"nvl72", 1, 1},
+                                          {"nodes", 2, 2},
+                                          {"rail", 2, 2},
+                                          {"torus", 2, 3},
+                                          {"dragonfly", 3, 3}}) {
+    std::string formula = name;
+    for (int sizes = 1; sizes <= 4; ++sizes) {
+      formula += sizes == 1 ? ":2" : "x2";
+      CAPTURE(formula);
+      const bool refused =
+          said(formula + ",device=t4").find("is not a size of") != std::string::npos;
+      CHECK(refused == (sizes < least || sizes > most));
+    }
+  }
 }
 
 }  // namespace
