@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/color.hpp"
@@ -47,6 +49,24 @@ class FlowLists {
   std::vector<OpFlow> flows_;
   std::vector<std::size_t> ends_;  ///< by list
   std::unordered_multimap<Color, std::size_t> known_;
+};
+
+/// Ways over links that stand for their classes, each as often as it is crossed.
+struct Ways {
+  RouteTable table;
+  std::map<std::vector<std::size_t>, std::size_t> known;
+  std::size_t number(std::vector<Hop> way) {
+    std::sort(way.begin(), way.end(), [](Hop a, Hop b) { return a.index() < b.index(); });
+    std::vector<std::size_t> key;
+    for (const Hop hop : way) key.push_back(hop.index());
+    const auto [entry, fresh] = known.try_emplace(std::move(key), table.routes.size());
+    if (fresh) {
+      Route& route = table.whole_routes.emplace_back();
+      route.hops = std::move(way);
+      table.routes.push_back(&route);
+    }
+    return entry->second;
+  }
 };
 
 }  // namespace parsim::sim

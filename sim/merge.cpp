@@ -14,6 +14,7 @@
 #include "sim/color.hpp"
 #include "sim/op_flows.hpp"
 #include "sim/open_hops.hpp"
+#include "sim/repeated_collectives.hpp"
 #include "sim/runners.hpp"
 #include "sim/unit_flows.hpp"
 
@@ -158,6 +159,7 @@ class Classes {
     OpFlows flows;
     std::optional<UnitFlows> others;
     if (every_unit_ && units_ != nullptr) others.emplace(*units_, prepared_.table);
+    RepeatedCollectives repeated(dag_, prepared_);
     std::size_t count = 0;
     if (units_ != nullptr) {
       bytes_within_.resize(hop_bytes_.size());
@@ -173,15 +175,25 @@ class Classes {
         return;
       }
       const bool within = dag_.in_each_unit(OpId{i});
+      const bool each_unit = others && within;
+      if (const auto* same = each_unit ? nullptr : repeated.again(OpId{i})) {
+        bytes_reduced_in_network_ += same->reduced;
+        communications_.push_back(same->communication);
+        communications_.back().op = OpId{i};
+        continue;
+      }
       double reduced = 0;
       // The output's spans are not touched.
       flows_of(dag_, prepared_, OpId{i}, fidelity,
                {{}, within ? bytes_within_ : hop_bytes_, reduced}, flows);
-      bytes_reduced_in_network_ += static_cast<double>(dag_.units(OpId{i})) * reduced;
-      if (others && within) others->add_others(dag_, OpId{i}, flows);
+      reduced *= static_cast<double>(dag_.units(OpId{i}));
+      bytes_reduced_in_network_ += reduced;
+      if (each_unit) others->add_others(dag_, OpId{i}, flows);
       communications_.push_back({OpId{i}, lists_.add(flows.flows), flows.longest_wait, flows.least,
                                  within && !every_unit_});
+      if (!each_unit) repeated.remember(communications_.back(), reduced);
     }
+    repeated.add_bytes(fidelity, hop_bytes_, bytes_within_);
     std::vector<bool> used(links_.size(), false);
     for (const Route* route : prepared_.table.routes) {
       for (const Hop hop : route->hops) used[hop.index()] = true;
@@ -350,24 +362,6 @@ class Classes {
     }
     prepared_.table = std::move(ways.table);
   }
-
-  /// Ways over links that stand for their classes, each as often as it is crossed.
-  struct Ways {
-    RouteTable table;
-    std::map<std::vector<std::size_t>, std::size_t> known;
-    std::size_t number(std::vector<Hop> way) {
-      std::sort(way.begin(), way.end(), [](Hop a, Hop b) { return a.index() < b.index(); });
-      std::vector<std::size_t> key;
-      for (const Hop hop : way) key.push_back(hop.index());
-      const auto [entry, fresh] = known.try_emplace(std::move(key), table.routes.size());
-      if (fresh) {
-        Route& route = table.whole_routes.emplace_back();
-        route.hops = std::move(way);
-        table.routes.push_back(&route);
-      }
-      return entry->second;
-    }
-  };
 
   /// Of the operation that runs for those with these lists, of which its own is the first.
   [[nodiscard]] OpFlows flows_of_class(const Communication& runs,
