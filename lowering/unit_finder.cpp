@@ -294,7 +294,18 @@ const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> device
   return at->second.get();
 }
 
-bool UnitFinder::same_ways(const std::vector<DeviceId>& a, const std::vector<DeviceId>& b) {
+std::vector<const Route*> UnitFinder::ways_in(const std::vector<DeviceId>& unit) {
+  std::vector<const Route*> ways;
+  ways.reserve(unit.size() * unit.size());
+  for (const DeviceId from : unit) {
+    for (const DeviceId to : unit) ways.push_back(&routes_.between(from, to));
+  }
+  return ways;
+}
+
+bool UnitFinder::same_ways(const std::vector<DeviceId>& a, std::vector<const Route*>& ways_a,
+                           const std::vector<DeviceId>& b) {
+  ways_a.resize(a.size() * a.size());
   const auto same_node = [&](DeviceId x, DeviceId y) {
     return cluster_[x].node == cluster_[y].node;
   };
@@ -302,7 +313,9 @@ bool UnitFinder::same_ways(const std::vector<DeviceId>& a, const std::vector<Dev
     for (std::size_t j = 0; j < a.size(); ++j) {
       if (i == j) continue;
       if (same_node(a[i], a[j]) != same_node(b[i], b[j])) return false;
-      const std::vector<Hop> own = routes_.between(a[i], a[j]).hops;
+      const Route*& known = ways_a[i * a.size() + j];
+      if (known == nullptr) known = &routes_.between(a[i], a[j]);
+      const std::vector<Hop>& own = known->hops;
       const std::vector<Hop>& way = routes_.between(b[i], b[j]).hops;
       const auto same = [&](Hop x, Hop y) {
         const Link &link = cluster_[x.link], &like = cluster_[y.link];
@@ -320,12 +333,13 @@ std::optional<std::vector<std::size_t>> UnitFinder::by_ways(
   constexpr std::size_t most_ways_each = 8;
   std::vector<std::vector<std::size_t>> kept;  // units, by number in `alike`
   std::vector<std::size_t> classes, class_of_kept(devices.size());
+  std::map<std::size_t, std::vector<const Route*>> ways;  // of kept units
   std::size_t count = 0;
   for (std::size_t u = 0; u < devices.size(); ++u) {
     if (alike[u] >= kept.size()) kept.resize(alike[u] + 1);
     std::vector<std::size_t>& known = kept[alike[u]];
     const auto like = std::find_if(known.begin(), known.end(), [&](std::size_t one) {
-      return same_ways(devices[one], devices[u]);
+      return same_ways(devices[one], ways[one], devices[u]);
     });
     if (like != known.end()) {
       classes.push_back(class_of_kept[*like]);
@@ -343,12 +357,16 @@ bool UnitFinder::find_hops(AlikeUnits& units) {
   const std::size_t hops = 2 * cluster_.links.size();
   units.hop_unit.assign(hops, -1);
   units.hop_origin.assign(hops, 0);
+  std::map<std::size_t, std::vector<const Route*>> ways;  // of kept units
   for (std::size_t u = 0; u < units.count(); ++u) {
-    const std::vector<DeviceId>&all = units.devices[u], &first = units.devices[units.kept_of(u)];
+    const std::vector<DeviceId>& all = units.devices[u];
+    const std::size_t kept = units.kept_of(u);
+    if (kept == u) ways[u] = ways_in(all);
+    const std::vector<const Route*>& first = ways[kept];
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (std::size_t j = 0; j < all.size(); ++j) {
         if (i == j) continue;
-        const std::vector<Hop> own = routes_.between(first[i], first[j]).hops;
+        const std::vector<Hop>& own = first[i * all.size() + j]->hops;
         const std::vector<Hop>& way = routes_.between(all[i], all[j]).hops;
         for (std::size_t h = 0; h < way.size(); ++h) {
           std::int32_t& unit = units.hop_unit[way[h].index()];
