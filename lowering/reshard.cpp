@@ -303,10 +303,12 @@ void TensorLayout::bring_component(std::vector<Missing> missing, std::span<const
     // Every element once, from its only holder, to all the others.
     gather = gather && total == wants[0].volume() &&
              wanted_elsewhere == static_cast<std::int64_t>(n - 1) * total;
-    std::set<std::pair<DeviceId, DeviceId>> device_pairs;
+    std::vector<std::pair<DeviceId, DeviceId>> device_pairs;
     for (const Missing& m : missing) {
-      device_pairs.insert({cells_[static_cast<std::size_t>(m.source)].device, m.to});
+      device_pairs.emplace_back(cells_[static_cast<std::size_t>(m.source)].device, m.to);
     }
+    std::sort(device_pairs.begin(), device_pairs.end());
+    device_pairs.erase(std::unique(device_pairs.begin(), device_pairs.end()), device_pairs.end());
     std::int64_t exchanged = 0;
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = 0; j < n; ++j) {

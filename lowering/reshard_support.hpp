@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "core/ids.hpp"
@@ -82,21 +81,18 @@ class Components {
  public:
   void join(DeviceId a, DeviceId b) {
     const DeviceId from = root(a), to = root(b);
-    parent_[from.value] = to;
+    parent_[from.index()] = to;
   }
   [[nodiscard]] DeviceId root(DeviceId device) {
+    while (parent_.size() <= device.index()) parent_.emplace_back(parent_.size());
     DeviceId at = device;
-    while (true) {
-      const DeviceId next = parent_.try_emplace(at.value, at).first->second;
-      if (next == at) break;
-      at = next;
-    }
-    parent_[device.value] = at;
+    while (parent_[at.index()] != at) at = parent_[at.index()];
+    parent_[device.index()] = at;
     return at;
   }
 
  private:
-  std::unordered_map<std::int32_t, DeviceId> parent_;  ///< looked up only, never walked
+  std::vector<DeviceId> parent_;  ///< by device
 };
 
 /// Puts items into groups by key, groups and items in order of first appearance.
