@@ -50,11 +50,16 @@ std::string options_of(const Saving& saving, std::int32_t every) {
   return fmt::format("{}", fmt::join(options, " "));
 }
 
-bool data_fits(strategies::StrategyInput input, const Saving& saving, std::int64_t batch) {
+/// plan   of data parallelism, which does not depend on the options that save memory
+bool data_fits(strategies::StrategyInput input, const Saving& saving, const Plan& plan) {
   input.zero_stage = saving.zero_stage;
   input.recompute = saving.recompute;
+  return strategies::fits(input, plan);
+}
+
+bool data_fits(strategies::StrategyInput input, const Saving& saving, std::int64_t batch) {
   input.batch = batch;
-  return strategies::fits(input, strategies::plan_data(input));
+  return data_fits(input, saving, strategies::plan_data(input));
 }
 
 /// The largest multiple of the GPUs below the input's batch with which it fits.
@@ -70,11 +75,10 @@ std::optional<std::int64_t> largest_batch(const strategies::StrategyInput& input
 }
 
 Seconds step_with(const Experiment& experiment, strategies::StrategyInput input,
-                  const Saving& saving) {
+                  const Saving& saving, const Plan& plan) {
   input.zero_stage = saving.zero_stage;
   input.recompute = saving.recompute;
-  return simulated_step(experiment,
-                        strategies::with_memory_options(input, strategies::plan_data(input)));
+  return simulated_step(experiment, strategies::with_memory_options(input, plan));
 }
 
 }  // namespace
@@ -94,17 +98,18 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
       static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
   const Saving now{input.zero_stage.value_or(0),
                    input.recompute.value_or(strategies::Recompute::none)};
-  if (data_fits(input, now, experiment.batch)) return "data would fit as asked";
+  const Plan plan = strategies::plan_data(input);
+  if (data_fits(input, now, plan)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
   const bool attention = !lowering::attention_scores(experiment.network).empty();
   std::vector<std::string> ways;
   Saving most = now;
   for (const Saving& saving : savings_from(now, attention, splits)) {
     most = saving;
-    if (!data_fits(input, saving, experiment.batch)) continue;
+    if (!data_fits(input, saving, plan)) continue;
     ways.push_back("with " + options_of(saving, input.recompute_every));
     if (memory == 1.0)
-      ways.back() += fmt::format(" ({})", to_text(step_with(experiment, input, saving)));
+      ways.back() += fmt::format(" ({})", to_text(step_with(experiment, input, saving, plan)));
     break;
   }
   const bool helps = !ways.empty();

@@ -38,6 +38,7 @@ void check_same(const Request& request, const std::string& strategy, bool folds)
     return x.count() == testing::approx(y.count()).epsilon(1e-9);
   };
   CHECK(near(a.step_time, b.step_time));
+  CHECK(simulated_step(experiment, planned.plan) == b.step_time);
   CHECK(a.moved == b.moved);
   CHECK(a.messages == b.messages);
   CHECK(a.operations == b.operations);
