@@ -130,5 +130,32 @@ TEST_CASE("limits: a formula of a cluster takes as many sizes as it names") {
   }
 }
 
+TEST_CASE("limits: truth is the same in TOML and in JSON") {
+  for (const bool truth : {false, true}) {
+    const std::string word = truth ? "true" : "false";
+    for (const Value& table :
+         {parse_toml("a = " + word, "f.toml"), parse_json("{\"a\": " + word + "}", "f.json")}) {
+      REQUIRE(table.items.size() == 1);
+      CHECK(table.items[0].kind == Value::Kind::boolean);
+      CHECK(table.items[0].integer == (truth ? 1 : 0));
+    }
+  }
+}
+
+TEST_CASE("limits: a rack may have a CPU with a link of the given rate") {
+  const auto rate = [](const std::string& options) {
+    const Cluster rack = load_cluster("nvl72:1,cpu=xeon-e5-2600" + options, "test");
+    REQUIRE(rack.devices.size() == 73);
+    for (const Link& link : rack.links) {
+      for (const Port& port : {link.a, link.b}) {
+        if (port == Port::of(DeviceId{72})) return link.rate.value;
+      }
+    }
+    return 0.0;
+  };
+  CHECK(rate("") == 12e9);
+  CHECK(rate(",cpu-rate=30GB/s") == 30e9);
+}
+
 }  // namespace
 }  // namespace parsim::topologies

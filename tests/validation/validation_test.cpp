@@ -79,6 +79,19 @@ TEST_CASE("claims: a wrong file is refused with its line") {
         "'expected'");
 }
 
+TEST_CASE("validation: claims of a list that has nothing else to tell them apart are numbered") {
+  const std::vector<Claim> claims = read_claims(
+      "[[set]]\nname = \"s\"\nsource = \"p\"\nquantity = \"speedup\"\nunit = \"\"\n"
+      "[[set.claims]]\ncase = \"both\"\nexpected = [1.5, 2.5]\n"
+      "[[set.claims]]\ncase = \"alone\"\nexpected = 3\n",
+      "f.toml");
+  REQUIRE(claims.size() == 3);
+  CHECK(claims[0].name == "both, 1");
+  CHECK(claims[1].name == "both, 2");
+  CHECK(claims[1].expected == 2.5);
+  CHECK(claims[2].name == "alone");
+}
+
 TEST_CASE("validation: errors of a set by hand") {
   const std::vector<Claim> claims = read_claims(example, "f.toml");
   const Validation validation = validate_claims(claims, [](const Claim& claim) -> Prediction {
