@@ -39,8 +39,21 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   CHECK(json["faster_links_step_s"].get<double>() <= step);
   CHECK(outcome.document.notes.back().starts_with("with every link twice as fast: "));
   CHECK(json["layers"].size() > 8);
-  for (const auto& layer : json["layers"]) {
-    CHECK((layer["alternative"].is_null() || layer["alternative_step_s"].get<double>() > 0));
+  // The table says by how much the step changes, JSON the step.
+  const auto& tables = outcome.document.tables;
+  const auto found = std::find_if(tables.begin(), tables.end(),
+                                  [](const report::Table& one) { return one.title == "layers"; });
+  REQUIRE(found != tables.end());
+  const report::Table& table = *found;
+  std::size_t change = 0;
+  while (table.columns.at(change).key != "alternative_change") ++change;
+  REQUIRE(table.rows.size() == json["layers"].size());
+  for (std::size_t l = 0; l < table.rows.size(); ++l) {
+    const auto& layer = json["layers"][l];
+    if (layer["alternative"].is_null()) continue;
+    const double other = layer["alternative_step_s"].get<double>();
+    CHECK(other > 0);
+    CHECK(std::abs(std::stod(table.rows[l][change].raw) - (other / step - 1)) < 1e-9);
   }
 }
 

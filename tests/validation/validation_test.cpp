@@ -92,6 +92,18 @@ TEST_CASE("validation: claims of a list that has nothing else to tell them apart
   CHECK(claims[2].name == "alone");
 }
 
+TEST_CASE("validation: filters are predicted for each device of a claim, and for no other") {
+  Claim claim;
+  claim.quantity = "filters";
+  claim.what = {{"speeds", "0.5 0.5"}, {"filters", "10"}, {"device", "2"}};
+  const Prediction last = predict_claim(claim);
+  REQUIRE(last.value);
+  CHECK(*last.value == 5);
+  claim.what["device"] = "3";
+  CHECK(!predict_claim(claim).value);
+  CHECK(predict_claim(claim).reason == "no such device");
+}
+
 TEST_CASE("validation: errors of a set by hand") {
   const std::vector<Claim> claims = read_claims(example, "f.toml");
   const Validation validation = validate_claims(claims, [](const Claim& claim) -> Prediction {
