@@ -145,21 +145,25 @@ Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::
       const std::int64_t upper_n = std::min(n, last_of(j)),
                          lower_n = j == 0 ? 1 : last_of(j - 1) + 1;
       if (upper_n < lower_n) continue;
-      bool some = false;
-      near.clear();                     // found for the first that is looked at
+      bool some = false, found = false;
+      const auto least_factor_of = [&](std::int64_t least_k, std::int64_t most_k) {
+        const auto [at, fresh] = least_factors_.try_emplace({i, j, least_k, most_k}, 0);
+        if (!fresh) return at->second;
+        if (!std::exchange(found, true)) find_near(i, j, near);
+        return at->second = std::exp(least_correction(near, least_k, most_k));
+      };
       std::int64_t octave_end = k + 1;  // intervals from here on belong to octaves looked at
       for (std::int64_t upper = k, lower = 0; upper >= 1; upper = lower - 1) {
         lower = lower_end(upper);
         const double flop = sim::least_flop_time(model_, upper_m, upper_n, upper, 1, 1).count();
         if (flop * least_factor >= best) break;  // and so are all smaller ones
-        if (!std::exchange(some, true)) find_near(i, j, near);
+        some = true;
         // An octave is skipped where not even its least correction and its largest k are better.
         if (upper < octave_end) {
           octave_end = lower;
           for (int more = 1; more < intervals_an_octave && octave_end > 1; ++more)
             octave_end = lower_end(octave_end - 1);
-          const double factor = std::exp(least_correction(near, octave_end, upper));
-          if (flop * factor * (1 - rounding) >= best) {
+          if (flop * least_factor_of(octave_end, upper) * (1 - rounding) >= best) {
             lower = octave_end;
             continue;
           }
@@ -169,7 +173,7 @@ Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::
         const double corrected =
             sim::least_flop_time(model_, upper_m, upper_n, upper, 1, throttling(power, flops))
                 .count() *
-            std::exp(least_correction(near, lower, upper));
+            least_factor_of(lower, upper);
         best = std::min(best, corrected);
       }
       if (!some) break;

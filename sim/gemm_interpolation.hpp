@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
+#include "core/hash.hpp"
 #include "sim/gemm_model.hpp"
 
 namespace parsim::sim {
@@ -70,6 +72,18 @@ class GemmInterpolation {
   std::vector<Row> rows_;
   mutable std::map<Key, GemmTime> known_;
   mutable std::map<Key, Seconds> known_least_;
+  /// Factors e^c of a cell, at least, by intervals of k: products of one k meet the same ones.
+  struct Interval {
+    int rows = 0, columns = 0;
+    std::int64_t least_k = 0, most_k = 0;
+    friend bool operator==(const Interval&, const Interval&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Interval& of) const {
+      return hash_combine(0, of.rows, of.columns, of.least_k, of.most_k);
+    }
+  };
+  mutable std::unordered_map<Interval, double, Hash> least_factors_;  ///< looked up only
 };
 
 }  // namespace parsim::sim
