@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -50,16 +51,22 @@ std::string options_of(const Saving& saving, std::int32_t every) {
   return fmt::format("{}", fmt::join(options, " "));
 }
 
-/// plan   of data parallelism, which does not depend on the options that save memory
-bool data_fits(strategies::StrategyInput input, const Saving& saving, const Plan& plan) {
+/// plan   of data parallelism; gets the options that save memory, on which nothing else in it
+///        depends. Lists of all devices for each layer take longer to copy than to look at.
+bool data_fits(strategies::StrategyInput input, const Saving& saving, Plan& plan) {
   input.zero_stage = saving.zero_stage;
   input.recompute = saving.recompute;
+  if (!input.zero_group.all()) return strategies::fits(input, plan);  // groups may be refused
+  plan = strategies::with_memory_options(input, std::move(plan));
+  input.zero_stage.reset();
+  input.recompute.reset();
   return strategies::fits(input, plan);
 }
 
 bool data_fits(strategies::StrategyInput input, const Saving& saving, std::int64_t batch) {
   input.batch = batch;
-  return data_fits(input, saving, strategies::plan_data(input));
+  Plan plan = strategies::plan_data(input);
+  return data_fits(input, saving, plan);
 }
 
 /// The largest multiple of the GPUs below the input's batch with which it fits.
@@ -75,10 +82,10 @@ std::optional<std::int64_t> largest_batch(const strategies::StrategyInput& input
 }
 
 Seconds step_with(const Experiment& experiment, strategies::StrategyInput input,
-                  const Saving& saving, const Plan& plan) {
+                  const Saving& saving, Plan plan) {
   input.zero_stage = saving.zero_stage;
   input.recompute = saving.recompute;
-  return simulated_step(experiment, strategies::with_memory_options(input, plan));
+  return simulated_step(experiment, strategies::with_memory_options(input, std::move(plan)));
 }
 
 }  // namespace
@@ -98,7 +105,7 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
       static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
   const Saving now{input.zero_stage.value_or(0),
                    input.recompute.value_or(strategies::Recompute::none)};
-  const Plan plan = strategies::plan_data(input);
+  Plan plan = strategies::plan_data(input);
   if (data_fits(input, now, plan)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
   const bool attention = !lowering::attention_scores(experiment.network).empty();
@@ -109,7 +116,8 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
     if (!data_fits(input, saving, plan)) continue;
     ways.push_back("with " + options_of(saving, input.recompute_every));
     if (memory == 1.0)
-      ways.back() += fmt::format(" ({})", to_text(step_with(experiment, input, saving, plan)));
+      ways.back() +=
+          fmt::format(" ({})", to_text(step_with(experiment, input, saving, std::move(plan))));
     break;
   }
   const bool helps = !ways.empty();
