@@ -2,8 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <vector>
 
 namespace parsim::lowering {
 
@@ -12,33 +12,40 @@ namespace parsim::lowering {
 /// gaps only the last `remembered` are known. Times are seconds.
 class MessageQueue {
  public:
-  /// Enough for what a deep pipeline with many micro-batches leaves open; with a handful, messages
-  /// between stages waited here that did not wait in simulations.
-  static constexpr std::size_t remembered = 64;
+  /// Enough for what a deep pipeline with many micro-batches leaves open, and for the messages
+  /// between ranks of a tensor-parallel group in a pass through a hundred blocks: with a handful,
+  /// messages between stages waited here that did not wait in simulations.
+  static constexpr std::size_t remembered = 4096;
 
   /// When a message that is ready at `start` has been carried.
   double carry(double start, double seconds) {
-    if (made_ > 0 && start < gaps_[(made_ - 1) % remembered].end) {
-      for (std::size_t g = made_ - std::min(made_, remembered); g < made_; ++g) {  // oldest first
-        Gap& gap = gaps_[g % remembered];
-        const double begin = std::max(start, gap.begin);
-        if (begin + seconds <= gap.end) return gap.begin = begin + seconds;
-      }
+    const auto too_early = [&](const Gap& gap) { return gap.end < start + seconds; };
+    const auto known =
+        gaps_.end() - static_cast<std::ptrdiff_t>(std::min(remembered, gaps_.size()));
+    for (auto gap = std::partition_point(known, gaps_.end(), too_early); gap != gaps_.end();
+         ++gap) {
+      const double begin = std::max(start, gap->begin);
+      if (begin + seconds <= gap->end) return gap->begin = begin + seconds;
     }
-    if (start > busy_) gaps_[made_++ % remembered] = {busy_, start};
+    if (start > busy_) remember({busy_, start});
     return busy_ = std::max(busy_, start) + seconds;
   }
   /// When all messages have been carried.
   [[nodiscard]] double busy() const { return busy_; }
-  void clear() { busy_ = 0, made_ = 0; }
+  void clear() { busy_ = 0, gaps_.clear(); }
 
  private:
   struct Gap {
     double begin, end;
   };
+  void remember(Gap gap) {
+    if (gaps_.size() == 2 * remembered) {
+      gaps_.erase(gaps_.begin(), gaps_.begin() + static_cast<std::ptrdiff_t>(remembered));
+    }
+    gaps_.push_back(gap);
+  }
   double busy_ = 0;
-  std::size_t made_ = 0;  ///< gaps so far
-  std::array<Gap, remembered> gaps_;
+  std::vector<Gap> gaps_;  ///< in order of time
 };
 
 /// A link that flows share fairly, as in simulations. Sums of gradients are needed by the update

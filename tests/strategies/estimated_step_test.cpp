@@ -88,4 +88,20 @@ TEST_CASE("simulated step: of many micro-batches from some of them, within half 
   }
 }
 
+// Messages of the next micro-batch's forward pass are issued before those between stages that use
+// the same links earlier.
+TEST_CASE("estimated step: the messages of many layers' groups delay no stage") {
+  const World world("gpt:layers=16,hidden=8192,heads=64,seq_length=2048",
+                    "nvswitch:8,device=h100-sxm5,rate=370GB/s");
+  StrategyInput input = world.simulated(8);
+  input.precision = Precision::bf16;
+  input.tensor_parallel = 4;
+  input.pipeline_parallel = input.micro_batches = 2;
+  input.sequence_parallel = input.tensor_overlap = true;
+  const Plan plan = plan_tensor(input);
+  lowering::Estimator estimator(input.step());
+  CHECK(estimator.step_time(plan).count() ==
+        testing::approx(input.simulate(plan).count()).epsilon(0.01));
+}
+
 }  // namespace parsim::strategies
