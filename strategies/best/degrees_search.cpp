@@ -65,7 +65,8 @@ struct Grouped {
 
 /// Hands out placements, the most promising first: those that at least take as long as the best
 /// arranged one need not be arranged. The closed form errs alike for all placements with the same
-/// groups, so that the last estimate corrects it.
+/// groups, so that the last estimate corrects it. Those that fit without recomputation and sharded
+/// weights, by forecast, and the others take turns: what these cost is less certain.
 class Placements {
  public:
   Placements(std::list<Grouped>& groups, lowering::Estimator& estimator) {
@@ -75,10 +76,26 @@ class Placements {
   /// Nothing if none is left that may take less than `limit` by what is certain, and less than
   /// `likely` by what is forecast and learnt, too.
   std::optional<Placed> next(Seconds limit, Seconds likely) {
-    while (!waiting_.empty()) {
-      if (Seconds{waiting_.begin()->first} > likely) return std::nullopt;
-      Placed one = std::move(waiting_.begin()->second);
-      waiting_.erase(waiting_.begin());
+    turn_ = !turn_;
+    for (const bool fits : {turn_, !turn_}) {
+      if (auto one = next_of(waiting_[fits ? 1 : 0], limit, likely)) return one;
+    }
+    return std::nullopt;
+  }
+
+  /// The estimate of the arrangement, without memory options; or that it takes longer.
+  void learn(const Placed& one, Seconds step) {
+    corrections_[key_of(one)] = step.count() / one.arrangement->cut.step;
+  }
+
+ private:
+  using Waiting = std::multimap<float, Placed>;
+
+  std::optional<Placed> next_of(Waiting& waiting, Seconds limit, Seconds likely) {
+    while (!waiting.empty()) {
+      if (Seconds{waiting.begin()->first} > likely) return std::nullopt;
+      Placed one = std::move(waiting.begin()->second);
+      waiting.erase(waiting.begin());
       if (Seconds{one.step} > limit) continue;
       const auto learnt = corrections_.find(key_of(one));
       if (one.arrangement && learnt != corrections_.end() && learnt->second > one.correction) {
@@ -94,12 +111,6 @@ class Placements {
     return std::nullopt;
   }
 
-  /// The estimate of the arrangement, without memory options; or that it takes longer.
-  void learn(const Placed& one, Seconds step) {
-    corrections_[key_of(one)] = step.count() / one.arrangement->cut.step;
-  }
-
- private:
   /// Groups of one device have no options: they come with the first.
   void add(Grouped& group, lowering::Estimator& estimator) {
     const StrategyInput& input = group.input;
@@ -122,14 +133,15 @@ class Placements {
   /// In single precision: what adds up in another order is not another time.
   void push(Placed one) {
     const auto step = static_cast<float>(one.step * one.slowdown * one.correction);
-    waiting_.emplace(step, std::move(one));
+    waiting_[one.slowdown == 1 ? 1 : 0].emplace(step, std::move(one));
   }
   using Key = std::array<std::size_t, 3>;  ///< options of groups, tensor, context
   static Key key_of(const Placed& one) {
     return {one.group, one.degrees.tensor, one.degrees.context};
   }
   std::vector<Arranging*> arrangings_;
-  std::multimap<float, Placed> waiting_;
+  std::array<Waiting, 2> waiting_;  ///< those that fit second
+  bool turn_ = false;
   std::map<Key, double> corrections_;
 };
 

@@ -13,10 +13,12 @@ using tensor::ParallelDegrees;
 
 namespace {
 
-constexpr double roughly = 1.1;  ///< usable memory; borders between stages can move
+constexpr double roughly = 1.02;       ///< usable memory
+constexpr double moved_borders = 1.1;  ///< the same, where layers can move to other devices
 constexpr double will_not_fit = 1000;
 constexpr double uneven_stages = 1.1;  ///< slowdown of stages as unequal as memory wants, roughly
-constexpr double gathers = 1.05;       ///< of weights that are sharded, roughly
+constexpr double gathers =
+    1.05;  ///< slowdown by gathering sharded weights next to kernels, roughly
 
 StrategyInput of_one_sample(const StrategyInput& input) {
   StrategyInput one = input;
@@ -78,17 +80,38 @@ const MemoryForecast::Samples& MemoryForecast::samples(const ParallelDegrees& de
   return at->second;
 }
 
+double MemoryForecast::of_replica(const ParallelDegrees& degrees) const {
+  return static_cast<double>(batch_) / static_cast<double>(degrees.micro_batches) /
+         static_cast<double>(degrees.data);
+}
+
 double MemoryForecast::needed(const Sample& sample, const ParallelDegrees& degrees,
                               std::int32_t zero_stage, bool first_stage) const {
   const auto replicas = static_cast<double>(degrees.data);
   const double owners = replicas * static_cast<double>(degrees.context);
   const auto share = [&](std::int32_t stage) { return zero_stage >= stage ? owners : 1; };
-  const double held =
-      sample.weights / share(3) + sample.gradients / share(2) + sample.optimizer_state / share(1);
-  const double of_replica =
-      static_cast<double>(batch_) / static_cast<double>(degrees.micro_batches) / replicas;
+  // As scatters_each_micro_batch() has it.
+  const bool scatters = degrees.stages() == 1 || degrees.micro_batches == 1;
+  const double held = sample.weights / share(3) + sample.gradients / (scatters ? share(2) : 1) +
+                      sample.optimizer_state / share(1);
   const auto stages = static_cast<double>(degrees.pipeline);
-  return (held + in_flight(degrees, first_stage) * of_replica * sample.activations) / stages;
+  const double samples = in_flight(degrees, first_stage) * of_replica(degrees);
+  return (held + samples * sample.activations) / stages;
+}
+
+double MemoryForecast::gathering(const Sample& sample, const ParallelDegrees& degrees,
+                                 std::span<const DeviceId> devices) const {
+  std::vector<DeviceId> owners;
+  for (std::size_t r = 0; r < degrees.data; ++r) {
+    for (std::size_t c = 0; c < degrees.context; ++c)
+      owners.push_back(devices[r * degrees.group() + c * degrees.tensor]);
+  }
+  if (owners.size() < 2) return 1;
+  const auto stages = static_cast<double>(degrees.pipeline);
+  const Bytes weights{static_cast<std::int64_t>(sample.weights / stages)};
+  const Seconds gather = input_.cost.collective(CollectiveKind::all_gather, owners, weights);
+  const double kernels = sample.step * of_replica(degrees) / stages;
+  return std::max(gathers, 2 * gather.count() / kernels);  // forward and backward
 }
 
 double MemoryForecast::slowdown(const ParallelDegrees& degrees, std::span<const DeviceId> devices) {
@@ -98,21 +121,20 @@ double MemoryForecast::slowdown(const ParallelDegrees& degrees, std::span<const 
     usable += static_cast<double>(input_.usable_memory(device).value);
     alike = alike && input_.cluster[device].model == input_.cluster[devices[0]].model;
   }
-  usable *= roughly / static_cast<double>(devices.size());
+  const bool movable = degrees.pipeline > 1 && degrees.chunks == 1;
+  usable *= (movable ? moved_borders : roughly) / static_cast<double>(devices.size());
   const Samples& known = samples(degrees, devices);
   const auto recomputing = [&](std::int32_t stage, bool first_stage) {
-    const double without = needed(known.least, degrees, stage, first_stage);
-    if (without <= usable) return 1.0;
-    const double with = needed(known.most, degrees, stage, first_stage);
-    if (with > usable) return will_not_fit;
-    return 1 + (known.most.step / known.least.step - 1) * (without - usable) / (without - with);
+    if (needed(known.least, degrees, stage, first_stage) <= usable) return 1.0;
+    if (needed(known.most, degrees, stage, first_stage) > usable) return will_not_fit;
+    return known.most.step / known.least.step;
   };
   const auto with_zero = [&](std::int32_t stage) {
     const double uneven = (alike ? uneven_stages : 1) * recomputing(stage, false);
     return alike ? std::min(recomputing(stage, true), uneven) : uneven;
   };
   if (input_.zero_stage) return with_zero(*input_.zero_stage);
-  return std::min(with_zero(1), gathers * with_zero(3));
+  return std::min(with_zero(1), gathering(known.least, degrees, devices) * with_zero(3));
 }
 
 }  // namespace parsim::strategies

@@ -19,9 +19,9 @@ class MemoryForecast {
   MemoryForecast(const StrategyInput& input, lowering::Estimator& estimator);
 
   /// How many times as long a step takes with as much recomputation as lets the first stage fit, or
-  /// the average one, if devices are unlike or stages unequal: 1, if it does without; between that
-  /// and full (or optimal) recomputation by how much must be saved. 1000 if it will not fit. With
-  /// the ZeRO stage that is asked for, or else with ZeRO 1, or 3 if that is slower by less.
+  /// the average one, if devices are unlike or stages unequal: 1, if it does without, else with
+  /// full (or optimal) recomputation. 1000 if it will not fit. With the ZeRO stage that is asked
+  /// for, or else with ZeRO 1, or 3 if that is slower by less.
   ///
   /// devices   of all stages
   [[nodiscard]] double slowdown(const tensor::ParallelDegrees& degrees,
@@ -37,6 +37,12 @@ class MemoryForecast {
   };
   const Samples& samples(const tensor::ParallelDegrees& degrees, std::span<const DeviceId> devices);
   [[nodiscard]] Sample measure(const Plan& plan, Recompute recompute);
+  /// Samples of a micro-batch in a replica.
+  [[nodiscard]] double of_replica(const tensor::ParallelDegrees& degrees) const;
+  /// How many times as long a step takes whose weights are gathered for every pass of a
+  /// micro-batch, where kernels hide as much of that as they can.
+  [[nodiscard]] double gathering(const Sample& sample, const tensor::ParallelDegrees& degrees,
+                                 std::span<const DeviceId> devices) const;
   [[nodiscard]] double needed(const Sample& sample, const tensor::ParallelDegrees& degrees,
                               std::int32_t zero_stage, bool first_stage) const;
 

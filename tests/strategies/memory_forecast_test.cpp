@@ -1,0 +1,48 @@
+// What `best` expects of memory before it makes plans, against the plans.
+#include "strategies/best/memory_forecast.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "strategies/price.hpp"
+#include "strategies/tensor/arrangement.hpp"
+#include "strategies/tensor/degrees.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::strategies {
+
+TEST_CASE("memory forecast: most plans that fit do by forecast, and the other way round") {
+  const testing::World world("gpt:layers=16,hidden=6144,heads=48,seq_length=1024,vocab_size=8000",
+                             "nodes:2x8,device=a100-sxm4-40,intra=300GB/s,inter=100GB/s");
+  StrategyInput input = world.input(32);
+  input.precision = Precision::bf16;
+  input.optimizer = Optimizer::adam;
+  input.sequence_parallel = true;
+  std::vector<DeviceId> devices;
+  for (std::size_t d = 0; d < world.cluster.devices.size(); ++d) devices.emplace_back(d);
+  tensor::Arranging arranging(input);
+  lowering::Estimator estimator(input.step());
+  for (const std::int32_t stage : {1, 3}) {
+    CAPTURE(stage);
+    input.zero_stage = stage;
+    MemoryForecast forecast(input, estimator);
+    int tried = 0, right = 0, fit = 0;
+    const std::vector<tensor::ParallelDegrees> every = tensor::every_degrees(input, devices);
+    for (std::size_t i = 0; i < every.size(); i += 4) {
+      const tensor::ParallelDegrees& degrees = every[i];
+      const auto grouped = tensor::in_groups(input, devices, degrees.tensor, degrees.context);
+      const Plan plan = arranging.plan_of(arranging.arrange(degrees, grouped));
+      const bool fits = overcommit(input, plan) == 0;
+      ++tried;
+      fit += fits ? 1 : 0;
+      right += fits == (forecast.slowdown(degrees, grouped) == 1) ? 1 : 0;
+    }
+    CHECK(fit > tried / 5);
+    CHECK(fit < tried * 4 / 5);
+    CHECK(right > tried * 9 / 10);
+    MESSAGE(tried << " plans, " << fit << " fit, " << right << " as expected");
+  }
+}
+
+}  // namespace parsim::strategies
