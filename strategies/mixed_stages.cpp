@@ -107,11 +107,11 @@ class Pricing {
  public:
   Pricing(const StrategyInput& input, lowering::Estimator& estimator)
       : input_(input), estimator_(estimator) {}
-  /// share   of the time
-  [[nodiscard]] bool has_time_for(const Plan& plan, double share = 1) const {
+  /// Part of the time that is gone after another plan.
+  [[nodiscard]] double used(const Plan& plan) const {
     // Layouts by two closed forms are looked at.
     const double forms = input_.pipeline_sends == PipelineSends::blocking ? 2 : 1;
-    return static_cast<double>(work_ + walked_cells(plan)) <= share * forms * most_work;
+    return static_cast<double>(work_ + walked_cells(plan)) / (forms * most_work);
   }
   Price price(const Plan& plan) {
     work_ += walked_cells(plan);
@@ -136,7 +136,7 @@ std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Pr
                                 Priced& start) {
   other.plan = plan_of_stages(input, other.mixed);
   if (!accepted(input, other.plan)) return false;
-  if (!pricing.has_time_for(other.plan)) return std::nullopt;
+  if (pricing.used(other.plan) > 1) return std::nullopt;
   if (overcommit(input, other.plan) > start.price.overcommit) return false;
   other.price = pricing.price(other.plan);
   if (!other.price.better_than(start.price)) return false;
@@ -390,22 +390,25 @@ std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& e
 std::vector<MixedStages> best_stages(const StrategyInput& input, lowering::Estimator& estimator,
                                      std::size_t count, std::vector<MixedStages> layouts) {
   constexpr std::size_t fewest = 4, fewest_moved = 8;
-  constexpr double for_layouts = 0.7;  // the rest of the time is for moves
+  // Parts of the time: the rest is for moves, and of either for what may be the best.
+  constexpr double for_layouts = 0.7, for_all = 0.15, worth_moving = 1.03;
   Pricing pricing(input, estimator);
   mixed::Candidates candidates(input.cluster, layouts);
   std::vector<Priced> priced;
-  bool some_fits = false;
-  while (std::optional<MixedStages> mixed = candidates.next()) {
+  constexpr double unlimited = lowering::Estimator::unlimited.count();
+  double least = unlimited;  // of those that fit
+  for (bool all = true; auto mixed = candidates.next(all ? unlimited : least);) {
     Priced one{std::move(*mixed), {}, {}};
     one.plan = plan_of_stages(input, one.mixed);
     if (!accepted(input, one.plan)) continue;
-    const bool enough = priced.size() >= fewest && !pricing.has_time_for(one.plan, for_layouts);
-    if (enough && some_fits) break;
+    const bool enough = priced.size() >= fewest && pricing.used(one.plan) > for_layouts;
+    if (enough && least < unlimited) break;
     const bool fits = overcommit(input, one.plan) == 0;
-    if (!fits && (some_fits || enough)) continue;
+    if (!fits && (enough || least < unlimited)) continue;
     one.price = pricing.price(one.plan);
     candidates.learn(one.mixed, one.price.step.count());
-    some_fits = some_fits || fits;
+    if (fits) least = std::min(least, one.price.step.count());
+    all = priced.size() < count || pricing.used(one.plan) < for_all;
     priced.push_back(std::move(one));
   }
   if (priced.empty() && input.accepts) {  // none is: as if all were
@@ -420,6 +423,8 @@ std::vector<MixedStages> best_stages(const StrategyInput& input, lowering::Estim
   by_price();
   priced.resize(std::min(priced.size(), std::max(2 * count, fewest_moved)));
   for (Priced& one : priced) {
+    const bool near = one.price.step < worth_moving * priced.front().price.step;
+    if (!near && pricing.used(one.plan) > 2 * for_all) break;
     move_blocks(input, pricing, one);
     merge_stages(input, pricing, one);
   }

@@ -18,11 +18,14 @@ namespace parsim::strategies::mixed {
 /// price corrects it. Of shapes without a price the least correction so far is expected of layouts
 /// with as many micro-batches and the same device models, if there is one, else none: each is
 /// looked at before what is known to be worse. Layouts by the two closed forms of blocking sends
-/// take turns.
+/// take turns. What is expected to take so much longer than a limit that no price has been as far
+/// below what was expected is not handed out.
 class Candidates {
  public:
   Candidates(const Cluster& cluster, std::vector<MixedStages> all);
-  std::optional<MixedStages> next();
+  /// Nothing if none is left that may take less than `limit`.
+  std::optional<MixedStages> next(double limit);
+  /// The price of the layout that was handed out last.
   void learn(const MixedStages& layout, double step);
 
  private:
@@ -34,8 +37,13 @@ class Candidates {
     std::size_t next = 0;
     std::optional<double> correction;
   };
-  /// The most promising of those with this MixedStages::waits; null if there are none.
-  Alike* best_of(bool waits);
+  struct Promising {
+    Alike* from = nullptr;
+    double step = 0;  ///< expected
+  };
+  /// The most promising of those with this MixedStages::waits that may take less than `limit`; null
+  /// if there are none.
+  Promising best_of(bool waits, double limit);
   [[nodiscard]] Key key_of(const MixedStages& mixed) const;
   [[nodiscard]] Kinds kinds_of(const MixedStages& mixed) const;
 
@@ -43,6 +51,9 @@ class Candidates {
   std::map<Key, Alike> alike_;
   std::map<Kinds, double> least_correction_;
   bool turn_ = true;  ///< of MixedStages::waits
+  double expected_ = 0;
+  std::size_t learned_ = 0;
+  double least_ratio_ = 1;  ///< of prices to what was expected
 };
 
 }  // namespace parsim::strategies::mixed

@@ -19,6 +19,7 @@
 namespace parsim::testing {
 namespace {
 
+using strategies::PipelineSchedule;
 using strategies::PipelineSends;
 using strategies::StrategyInput;
 using strategies::mixed::Detail;
@@ -165,7 +166,7 @@ TEST_CASE("rearranged: of blocking sends layouts by both closed forms, in turn")
   REQUIRE(std::ssize(all) - waiting >= 2);
   strategies::mixed::Candidates candidates(world.cluster, all);
   for (const bool expected : {true, false, true, false}) {
-    CHECK(candidates.next().value().waits == expected);
+    CHECK(candidates.next(unlimited).value().waits == expected);
   }
 }
 
