@@ -5,25 +5,21 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "lowering/gradient_flow.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/mixed/candidates.hpp"
 #include "strategies/mixed/even_starts.hpp"
+#include "strategies/mixed/improve.hpp"
 #include "strategies/mixed/rearrange.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/mixed/search.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
-#include "strategies/shares.hpp"
-#include "strategies/stages.hpp"
-#include "strategies/tensor/split.hpp"
 
 namespace parsim::strategies {
 
@@ -86,168 +82,6 @@ mixed::ShapedPipeline shaped(const std::vector<mixed::StageShape>& shapes,
   }
   result.step = pipeline.step;
   return result;
-}
-
-/// A layout with its plan and the plan's price by estimate.
-struct Priced {
-  MixedStages mixed;
-  Plan plan;
-  Price price;
-};
-
-/// Layers x micro-batches x devices in a walk through the step.
-std::size_t walked_cells(const Plan& plan) {
-  std::size_t cells = 0;
-  for (const LayerPlan& layer : plan.layers) cells += layer.devices.size();
-  return cells * static_cast<std::size_t>(plan.schedule.micro_batches);
-}
-
-/// Prices plans: by simulation if there is one, else by estimate.
-class Pricing {
- public:
-  Pricing(const StrategyInput& input, lowering::Estimator& estimator)
-      : input_(input), estimator_(estimator) {}
-  /// Part of the time that is gone after another plan.
-  [[nodiscard]] double used(const Plan& plan) const {
-    // Layouts by two closed forms are looked at.
-    const double forms = input_.pipeline_sends == PipelineSends::blocking ? 2 : 1;
-    return static_cast<double>(work_ + walked_cells(plan)) / (forms * most_work);
-  }
-  Price price(const Plan& plan) {
-    work_ += walked_cells(plan);
-    return input_.simulate ? simulated_price(input_, plan)
-                           : estimated_price(input_, estimator_, plan);
-  }
-
- private:
-  static constexpr double most_work = 6e6;  // a few seconds of simulation
-  const StrategyInput& input_;
-  lowering::Estimator& estimator_;
-  std::size_t work_ = 0;
-};
-
-bool accepted(const StrategyInput& input, const Plan& plan) {
-  return !input.accepts || input.accepts(with_memory_options(input, plan));
-}
-
-/// Puts another layout in the place of `start` if its plan is better; whether it is, or nothing if
-/// there is no time to look.
-std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
-                                Priced& start) {
-  other.plan = plan_of_stages(input, other.mixed);
-  if (!accepted(input, other.plan)) return false;
-  if (pricing.used(other.plan) > 1) return std::nullopt;
-  if (overcommit(input, other.plan) > start.price.overcommit) return false;
-  other.price = pricing.price(other.plan);
-  if (!other.price.better_than(start.price)) return false;
-  start = std::move(other);
-  return true;
-}
-
-/// Moves borders between stages by a block as long as that helps and there is time.
-void move_blocks(const StrategyInput& input, Pricing& pricing, Priced& start) {
-  const std::vector<std::size_t> first = first_layers_of_blocks(input.network);
-  const auto block = [&](std::size_t layer) {
-    return std::lower_bound(first.begin(), first.end(), layer) - first.begin();
-  };
-  for (bool moved = true; std::exchange(moved, false);) {
-    for (std::size_t s = 1; s < start.mixed.layout.stages.size(); ++s) {
-      for (const std::ptrdiff_t step : {-1, 1}) {
-        const auto& stages = start.mixed.layout.stages;
-        const std::ptrdiff_t to = block(stages[s].first) + step;
-        const std::ptrdiff_t end = s + 1 < stages.size()
-                                       ? block(stages[s + 1].first)
-                                       : static_cast<std::ptrdiff_t>(first.size());
-        if (to <= block(stages[s - 1].first) || to >= end) continue;
-        Priced other{start.mixed, {}, {}};
-        other.mixed.layout.stages[s].first = first[static_cast<std::size_t>(to)];
-        const std::optional<bool> better = take_better(input, pricing, std::move(other), start);
-        if (!better) return;
-        moved = moved || *better;
-      }
-    }
-  }
-}
-
-/// Shares by speed of devices that compute layers together, in units of a key/value head; nothing
-/// if there are not enough of these, or a device would have none.
-std::optional<tensor::DeviceUnits> units_by_speed(const StrategyInput& input,
-                                                  const lowering::GradientFlow& flow,
-                                                  std::size_t first, std::size_t end,
-                                                  const std::vector<DeviceId>& devices,
-                                                  std::int64_t samples) {
-  std::int64_t heads = 0;
-  for (const Layer& layer : input.network.layers) {
-    const auto* attention = layer.kind.as<Attention>();
-    if (attention == nullptr) continue;
-    heads = std::gcd(heads, attention->key_heads);
-  }
-  if (heads < std::ssize(devices)) return std::nullopt;
-  const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
-  std::vector<double> alone(devices.size());  // by kind, of all units
-  for (std::size_t d = 0; d < devices.size(); ++d) {
-    double& time = alone[kinds[d]];
-    if (time > 0) continue;
-    const LayerPlan plan{{}, {devices[d]}, {}, false, {}};
-    for (std::size_t l = first; l < end; ++l) {
-      const std::vector<Cell> whole = cells(input.network, LayerId{l}, plan, samples);
-      if (whole.empty()) continue;
-      time += layer_time(input, flow, LayerId{l}, whole[0].part, devices[d]).count();
-    }
-  }
-  tensor::DeviceUnits units =
-      finish_together(heads, kinds, [&](std::size_t kind, std::int64_t part) {
-        return Seconds{alone[kind] * static_cast<double>(part) / static_cast<double>(heads)};
-      });
-  if (std::find(units.begin(), units.end(), 0) != units.end()) return std::nullopt;
-  return units;
-}
-
-/// Stage s and the next one as a single stage, whose groups share its layers by speed; nothing if
-/// their replicas do not match.
-std::optional<Layout> merged(const StrategyInput& input, const lowering::GradientFlow& flow,
-                             const MixedStages& mixed, std::size_t s) {
-  Layout layout = mixed.layout;
-  LayoutStage& stage = layout.stages[s];
-  const LayoutStage& next = layout.stages[s + 1];
-  if (stage.groups.size() != next.groups.size() || stage.samples != next.samples) {
-    return std::nullopt;
-  }
-  const std::size_t end =
-      s + 2 < layout.stages.size() ? layout.stages[s + 2].first : input.network.layers.size();
-  const std::int64_t samples = input.batch / mixed.micro_batches;
-  stage.parts.clear();
-  for (std::size_t g = 0; g < stage.groups.size(); ++g) {
-    stage.groups[g].insert(stage.groups[g].end(), next.groups[g].begin(), next.groups[g].end());
-    const std::int64_t own = stage.samples.empty()
-                                 ? std::max<std::int64_t>(1, samples / std::ssize(stage.groups))
-                                 : stage.samples[g];
-    auto units = units_by_speed(input, flow, stage.first, end, stage.groups[g], own);
-    if (!units) return std::nullopt;
-    stage.parts.push_back(std::move(*units));
-  }
-  layout.stages.erase(layout.stages.begin() + static_cast<std::ptrdiff_t>(s) + 1);
-  return layout;
-}
-
-/// Joins neighbouring stages as long as that helps and there is time: where links are fast and
-/// micro-batches few, unlike devices are better off with parts of each layer than with layers.
-void merge_stages(const StrategyInput& input, Pricing& pricing, Priced& start) {
-  if (input.tensor_parallel || input.pipeline_parallel || input.tensor_overlap) return;
-  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
-  for (bool joined = true; std::exchange(joined, false);) {
-    for (std::size_t s = 0; s + 1 < start.mixed.layout.stages.size(); ++s) {
-      std::optional<Layout> layout = merged(input, flow, start.mixed, s);
-      if (!layout) continue;
-      Priced other{
-          {std::move(*layout), start.mixed.micro_batches, start.mixed.step, start.mixed.waits},
-          {},
-          {}};
-      const std::optional<bool> better = take_better(input, pricing, std::move(other), start);
-      if (!better) return;
-      joined = joined || *better;
-    }
-  }
 }
 
 }  // namespace
@@ -392,15 +226,15 @@ std::vector<MixedStages> best_stages(const StrategyInput& input, lowering::Estim
   constexpr std::size_t fewest = 4, fewest_moved = 8;
   // Parts of the time: the rest is for moves, and of either for what may be the best.
   constexpr double for_layouts = 0.7, for_all = 0.15, worth_moving = 1.03;
-  Pricing pricing(input, estimator);
+  mixed::Pricing pricing(input, estimator);
   mixed::Candidates candidates(input.cluster, layouts);
-  std::vector<Priced> priced;
+  std::vector<mixed::Priced> priced;
   constexpr double unlimited = lowering::Estimator::unlimited.count();
   double least = unlimited;  // of those that fit
   for (bool all = true; auto mixed = candidates.next(all ? unlimited : least);) {
-    Priced one{std::move(*mixed), {}, {}};
+    mixed::Priced one{std::move(*mixed), {}, {}};
     one.plan = plan_of_stages(input, one.mixed);
-    if (!accepted(input, one.plan)) continue;
+    if (!mixed::is_accepted(input, one.plan)) continue;
     const bool enough = priced.size() >= fewest && pricing.used(one.plan) > for_layouts;
     if (enough && least < unlimited) break;
     const bool fits = overcommit(input, one.plan) == 0;
@@ -418,19 +252,21 @@ std::vector<MixedStages> best_stages(const StrategyInput& input, lowering::Estim
   }
   const auto by_price = [&] {
     std::stable_sort(priced.begin(), priced.end(),
-                     [](const Priced& a, const Priced& b) { return a.price.better_than(b.price); });
+                     [](const mixed::Priced& a, const mixed::Priced& b) {
+                       return a.price.better_than(b.price);
+                     });
   };
   by_price();
   priced.resize(std::min(priced.size(), std::max(2 * count, fewest_moved)));
-  for (Priced& one : priced) {
+  for (mixed::Priced& one : priced) {
     const bool near = one.price.step < worth_moving * priced.front().price.step;
     if (!near && pricing.used(one.plan) > 2 * for_all) break;
-    move_blocks(input, pricing, one);
-    merge_stages(input, pricing, one);
+    mixed::move_blocks(input, pricing, one);
+    mixed::merge_stages(input, pricing, one);
   }
   by_price();
   std::vector<MixedStages> best;
-  for (Priced& one : priced) {
+  for (mixed::Priced& one : priced) {
     if (best.size() == count || (!best.empty() && !one.price.fits())) break;
     best.push_back(std::move(one.mixed));
   }
