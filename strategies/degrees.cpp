@@ -287,13 +287,15 @@ Degrees degrees_of(const Network& network, const Plan& plan,
   std::set<std::int32_t> zero;
   for (const LayerPlan& layer : plan.layers) zero.insert(layer.zero.stage);
   if (zero.size() == 1) degrees.zero = *zero.begin();
+  if (std::all_of(stages.begin(), stages.end(), [](const auto& stage) { return stage.tp; })) {
+    degrees.sequence_parallel =
+        std::any_of(stages.begin(), stages.end(),
+                    [](const StageSummary& stage) { return stage.sequence_parallel; });
+    degrees.tensor_overlap = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                         [](const LayerPlan& layer) { return layer.overlap; });
+  }
   if (!degrees.tp || !degrees.dp) return degrees;
   degrees.micro_batch = common(stages, &StageSummary::micro_batch);
-  degrees.sequence_parallel =
-      std::any_of(stages.begin(), stages.end(),
-                  [](const StageSummary& stage) { return stage.sequence_parallel; });
-  degrees.tensor_overlap = std::any_of(plan.layers.begin(), plan.layers.end(),
-                                       [](const LayerPlan& layer) { return layer.overlap; });
   degrees.ep = 1;
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     if (network.layers[l].kind.as<ExpertDense>() == nullptr) continue;

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "strategies/blocks.hpp"
+#include "strategies/layout.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/world.hpp"
 
@@ -134,6 +136,22 @@ TEST_CASE("degrees: stages of whole blocks, and of parts of blocks") {
   const std::vector<StageSummary> parts = cut_at(at("block1.") + 2);
   CHECK_FALSE(parts[0].blocks.has_value());
   CHECK_FALSE(parts[1].blocks.has_value());
+}
+
+TEST_CASE("degrees: stages of different widths say what groups do with tokens") {
+  const World world(gpt, four);
+  const std::size_t second = first_layers_of_blocks(world.network)[2];
+  const Layout layout{
+      {{0, {{DeviceId{0}, DeviceId{1}}}, {}}, {second, {{DeviceId{2}}, {DeviceId{3}}}, {}}}};
+  for (const bool shared : {false, true}) {
+    StrategyInput input = world.input(16);
+    input.micro_batches = 4;
+    input.sequence_parallel = input.tensor_overlap = shared;
+    const Degrees degrees = degrees_of(world.network, plan_layout(input, layout));
+    CHECK_FALSE(degrees.tp.has_value());
+    CHECK(degrees.sequence_parallel == shared);
+    CHECK(degrees.tensor_overlap == shared);
+  }
 }
 
 TEST_CASE("degrees: equal plans have equal ids, others have not") {
