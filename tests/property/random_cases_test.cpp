@@ -121,11 +121,13 @@ Plan exchanged(Plan plan, DeviceId a, DeviceId b) {
   return plan;
 }
 
-/// Whether devices that share a layer have equal parts, and none is a parameter server. If not,
-/// rings go round in the order of ids, and it matters who sends to whom.
+/// Whether devices that share a layer have equal parts, as many share each layer, and none is a
+/// parameter server. If not, rings go round and messages wait in the order of ids, and it matters
+/// who sends to whom.
 bool is_even(const Plan& plan) {
-  return std::all_of(plan.layers.begin(), plan.layers.end(), [](const LayerPlan& layer) {
+  return std::all_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
     return layer.sync.kind != Sync::Kind::server &&
+           layer.devices.size() == plan.layers[0].devices.size() &&
            std::all_of(layer.cuts.begin(), layer.cuts.end(), [](const Cut& cut) {
              return std::all_of(cut.sizes.begin(), cut.sizes.end(),
                                 [&](std::int64_t size) { return size == cut.sizes[0]; });
