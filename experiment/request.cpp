@@ -337,7 +337,9 @@ void check_used(const Request& request, const Network& network, std::span<const 
                      "accepted: with a strategy that makes a pipeline of several micro-batches");
   }
   if (given("--cp-comm") && no_plan([&](const Plan& plan) {
-        return strategies::degrees_of(network, plan).cp.value_or(2) > 1;
+        const auto stages = strategies::stages_of(network, plan);
+        return std::any_of(stages.begin(), stages.end(),
+                           [](const auto& stage) { return stage.cp.value_or(1) > 1; });
       })) {
     throw InputError("--cp-comm", who, "accepted: together with --cp 2 or more");
   }

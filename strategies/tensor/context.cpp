@@ -171,12 +171,12 @@ void divide_tokens(const StrategyInput& input, LayerRange layers,
   const auto other = [&](const std::vector<DeviceId>& group) { return group.size() != size; };
   if (std::any_of(groups.begin(), groups.end(), other) || size % context != 0) {
     throw InputError(where,
-                     fmt::format("a group of {} with --cp {}", counted(size, "device"), context),
-                     fmt::format("groups of one size, a multiple of {}", context));
+                     fmt::format("a group of {} with cp {}", counted(size, "device"), context),
+                     fmt::format("accepted: groups of one size, a multiple of {}", context));
   }
   if (!has_heads_for(input, tensor, context)) {
     throw InputError(where, fmt::format("heads divided among {} devices", size),
-                     "with --cp-comm a2a groups whose size divides the key/value heads");
+                     "accepted: with --cp-comm a2a groups whose size divides the key/value heads");
   }
   const std::vector<LayerShare> shares = share_tokens(input, tensor, context);
   for (std::size_t l = layers.begin; l < layers.end; ++l) {
