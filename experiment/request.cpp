@@ -343,6 +343,15 @@ void check_used(const Request& request, const Network& network, std::span<const 
       })) {
     throw InputError("--cp-comm", who, "accepted: together with --cp 2 or more");
   }
+  if (given("--zero-group") && no_plan([&](const Plan& plan) {
+        const auto stages = strategies::stages_of(network, plan);
+        return std::any_of(stages.begin(), stages.end(), [](const auto& stage) {
+          return stage.dp.value_or(2) * stage.cp.value_or(1) > 1;
+        });
+      })) {
+    throw InputError("--zero-group", who + ": no weight has replicas",
+                     "accepted: node, or a number that divides the replicas of a plan");
+  }
   if (given("--pipeline-sends") && no_plan([](const Plan& plan) {
         const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
         return std::any_of(stages.begin(), stages.end(), [](auto stage) { return stage > 0; });

@@ -198,7 +198,11 @@ TEST_CASE("request: what context parallelism and pipelines do is refused without
   CHECK(answer("--pipeline-sends", replicas) ==
         "--pipeline-sends: unused by strategy 'tensor'; accepted: with a strategy that makes a "
         "pipeline");
+  CHECK(answer("--zero-group", replicas) == "accepted");
   input.pipeline_parallel = 2;
+  CHECK(answer("--zero-group", strategies::plan_tensor(input)) ==
+        "--zero-group: unused by strategy 'tensor': no weight has replicas; accepted: node, or a "
+        "number that divides the replicas of a plan");
   CHECK(answer("--pipeline-sends", strategies::plan_tensor(input)) == "accepted");
   input.pipeline_parallel = 1;
   input.context_parallel = 2;
