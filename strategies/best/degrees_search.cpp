@@ -256,11 +256,15 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     } catch (const OutOfTime&) {
       break;
     }
+    const bool fits = std::any_of(variants.begin(), variants.end(), [](const PricedPlan& one) {
+      return one.price.fits() && one.memory.recompute == Recompute::none;
+    });
     for (PricedPlan& candidate : variants)
       found.push_back({std::move(candidate), arrangement, &group});
     const PricedPlan* done = nullptr;  // more recomputation would not save time
     bool failed = false;
     for (const PricedPlan& candidate : over) {
+      if (fits && candidate.memory.recompute != Recompute::none) continue;
       if (failed && walked(input, one->degrees) > much_work) break;
       const bool same = done != nullptr && done->schedule == candidate.schedule &&
                         done->memory.zero_stage == candidate.memory.zero_stage &&
