@@ -17,8 +17,7 @@ constexpr double roughly = 1.02;       ///< usable memory
 constexpr double moved_borders = 1.1;  ///< the same, where layers can move to other devices
 constexpr double will_not_fit = 1000;
 constexpr double uneven_stages = 1.1;  ///< slowdown of stages as unequal as memory wants, roughly
-constexpr double gathers =
-    1.05;  ///< slowdown by gathering sharded weights next to kernels, roughly
+constexpr double gathers = 1.05;       ///< slowdown by gathers of weights next to kernels, roughly
 
 StrategyInput of_one_sample(const StrategyInput& input) {
   StrategyInput one = input;

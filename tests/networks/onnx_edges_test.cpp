@@ -1,5 +1,5 @@
-// ONNX graphs at the edges of what the reader takes: constants at their limit, axes beside the
-// batch's.
+// ONNX graphs at the edges of what the reader takes: constants at their limit, axes other than the
+// batch.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <vector>
 
 #include "strategies/price.hpp"
@@ -43,6 +44,27 @@ TEST_CASE("memory forecast: most plans that fit do by forecast, and the other wa
     CHECK(right > tried * 9 / 10);
     MESSAGE(tried << " plans, " << fit << " fit, " << right << " as expected");
   }
+}
+
+TEST_CASE("memory forecast: weights that are gathered over slow links slow a step down") {
+  const auto slowdown = [](const char* rate) {
+    const testing::World world("gpt:layers=16,hidden=6144,heads=48,seq_length=1024,vocab_size=8000",
+                               std::string("star:8,device=a100-sxm4-40,rate=") + rate);
+    StrategyInput input = world.input(8);
+    input.precision = Precision::bf16;
+    input.optimizer = Optimizer::adam;
+    std::vector<DeviceId> devices;
+    for (std::size_t d = 0; d < 8; ++d) devices.emplace_back(d);
+    tensor::ParallelDegrees degrees;
+    degrees.data = 8;
+    lowering::Estimator estimator(input.step());
+    return MemoryForecast(input, estimator).slowdown(degrees, devices);
+  };
+  const double fast = slowdown("300GB/s"), slow = slowdown("1GB/s");
+  CHECK(fast >= 1);
+  CHECK(fast < 1.1);
+  CHECK(slow > 2);
+  CHECK(slow < 1000);
 }
 
 }  // namespace parsim::strategies
