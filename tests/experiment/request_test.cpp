@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/errors.hpp"
-#include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/refusal.hpp"
@@ -207,14 +206,12 @@ TEST_CASE("request: what context parallelism and pipelines do is refused without
   input.pipeline_parallel = 1;
   input.context_parallel = 2;
   CHECK(answer("--cp-comm", strategies::plan_tensor(input)) == "accepted");
-  // Stages of different widths have no degree in common.
+  // Groups of different sizes have no degree in common.
   const testing::World four("gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64",
                             "star:4,device=v100-sxm2,rate=10GB/s");
   strategies::StrategyInput mixed = four.input(4);
   mixed.micro_batches = 2;
-  const std::size_t second = strategies::first_layers_of_blocks(four.network)[1];
-  const strategies::Layout widths{
-      {{0, {{DeviceId{0}, DeviceId{1}}}, {}}, {second, {{DeviceId{2}}, {DeviceId{3}}}, {}}}};
+  const strategies::Layout widths{{{0, {{DeviceId{0}, DeviceId{1}}, {DeviceId{2}}}, {}}}};
   CHECK(answer("--cp-comm", strategies::plan_layout(mixed, widths)).find("unused") !=
         std::string::npos);
 }
