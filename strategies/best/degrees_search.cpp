@@ -256,8 +256,8 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     } catch (const OutOfTime&) {
       break;
     }
-    const bool fits = std::any_of(variants.begin(), variants.end(), [](const PricedPlan& one) {
-      return one.price.fits() && one.memory.recompute == Recompute::none;
+    const bool fits = std::any_of(variants.begin(), variants.end(), [](const PricedPlan& variant) {
+      return variant.price.fits() && variant.memory.recompute == Recompute::none;
     });
     for (PricedPlan& candidate : variants)
       found.push_back({std::move(candidate), arrangement, &group});
