@@ -25,6 +25,36 @@ void may_refuse(const Read& read) {
   }
 }
 
+/// What is read as TOML, CSV or as a script. Everything that is no JSON comes here.
+void read_text(const std::string& input, const Network& network, const Cluster& cluster) {
+  for (const char* name : {"run.sh", "parallelism.yaml", "parallelism.toml"}) {
+    may_refuse([&] {
+      if (experiment::is_trainer_file(input, name))
+        (void)experiment::read_trainer_file(input, name, network, cluster);
+    });
+  }
+  may_refuse([&] { (void)experiment::read_layer_times(input, "layers.csv"); });
+  may_refuse([&] { (void)experiment::read_offers(input, "offers.toml"); });
+  // What may be an axis of millions is not tried, nor a path, whose file would be read.
+  if (input.find('/') != std::string::npos || input.find("..") != std::string::npos) return;
+  may_refuse([&] { (void)experiment::read_sweep(input, "sweep.toml", "1"); });
+  may_refuse([&] { (void)experiment::read_job(input, "job.toml", "1"); });
+}
+
+void read_json(const std::string& input, const Network& network, const Cluster& cluster) {
+  may_refuse([&] {
+    if (experiment::is_trainer_file(input, "ds_config.json"))
+      (void)experiment::read_trainer_file(input, "ds_config.json", network, cluster);
+  });
+  const MemoryFile file(input);
+  may_refuse([&] { (void)networks::read_hugging_face(file.path(), {}); });
+  may_refuse([&] {
+    const experiment::TraceSteps steps =
+        experiment::steps_of(experiment::read_kineto_trace(file.path()));
+    if (!steps.steps.empty()) (void)steps.median();
+  });
+}
+
 }  // namespace
 
 void parsim::fuzz::run(const std::string& input) {
@@ -33,26 +63,9 @@ void parsim::fuzz::run(const std::string& input) {
   static const Cluster cluster =
       topologies::load_cluster("nodes:2x2,device=t4,intra=10GB/s,inter=1GB/s", "fuzz");
   may_refuse([&] { (void)experiment::read_layout(input, "layout.toml", network, cluster); });
-  for (const char* name : {"run.sh", "parallelism.yaml", "ds_config.json", "parallelism.toml"}) {
-    may_refuse([&] {
-      if (experiment::is_trainer_file(input, name))
-        (void)experiment::read_trainer_file(input, name, network, cluster);
-    });
-  }
-  may_refuse([&] { (void)experiment::read_layer_times(input, "layers.csv"); });
-  may_refuse([&] {
-    const MemoryFile file(input);
-    (void)networks::read_hugging_face(file.path(), {});
-  });
-  may_refuse([&] { (void)experiment::read_offers(input, "offers.toml"); });
-  may_refuse([&] {
-    const MemoryFile file(input);
-    const experiment::TraceSteps steps =
-        experiment::steps_of(experiment::read_kineto_trace(file.path()));
-    if (!steps.steps.empty()) (void)steps.median();
-  });
-  // What may be an axis of millions is not tried, nor a path, whose file would be read.
-  if (input.find('/') != std::string::npos || input.find("..") != std::string::npos) return;
-  may_refuse([&] { (void)experiment::read_sweep(input, "sweep.toml", "1"); });
-  may_refuse([&] { (void)experiment::read_job(input, "job.toml", "1"); });
+  const std::size_t first = input.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && input[first] == '{')
+    read_json(input, network, cluster);
+  else
+    read_text(input, network, cluster);
 }

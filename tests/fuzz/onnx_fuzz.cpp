@@ -5,13 +5,14 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "networks/networks.hpp"
 #include "tests/fuzz/target.hpp"
 
 using namespace parsim;
 
 void parsim::fuzz::run(const std::string& input) {
-  const fuzz::TemporaryFile file("network.onnx", input);
+  const MemoryFile file(input);
   // A name that the graph does not have is refused before the graph is looked at, so the batch is
   // bound only where it seems to be a symbol. Two samples: mistakes about the batch hide behind
   // one.

@@ -10,19 +10,4 @@ namespace parsim::fuzz {
 /// whatever it throws is a bug. Each *_fuzz.cpp defines it.
 void run(const std::string& input);
 
-/// A file with the given content in a folder of its own, gone with the object. Readers that take
-/// paths are fuzzed through it.
-class TemporaryFile {
- public:
-  TemporaryFile(const std::string& name, const std::string& content);
-  ~TemporaryFile();
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string folder_, path_;
-};
-
 }  // namespace parsim::fuzz
