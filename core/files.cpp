@@ -68,13 +68,16 @@ class Descriptor {
   int file_;
 };
 
-/// Signals that end a program wait while this lives.
+/// Signals that end a program wait while this lives: all that can come from outside, since batch
+/// systems send SIGUSR1 and SIGXCPU, too. What the program itself does wrong ends it at once.
 class SignalsWait {
  public:
   SignalsWait() {
     sigset_t ending;
-    ::sigemptyset(&ending);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ending, signal);
+    ::sigfillset(&ending);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
+      ::sigdelset(&ending, signal);
+    }
     ::pthread_sigmask(SIG_BLOCK, &ending, &before_);
   }
   ~SignalsWait() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -178,6 +181,7 @@ OutputFile::OutputFile(std::string path, std::string_view where, bool executable
   }
   // The name itself is tried, too: it may be too long.
   if (::lstat(target_.c_str(), &status) != 0 && errno != ENOENT) refuse(std::strerror(errno));
+  const SignalsWait guard;
   ::close(open_temporary());
   remove_temporary();
 }

@@ -30,8 +30,8 @@ struct FileContent;
 /// replaced leaves its permissions (other hard links keep the old text). What is no regular file
 /// (/dev/null, a pipe), has no name, or is standard output ("-", /dev/stdout), is written in place.
 ///
-/// The temporary file exists only during commit(), while SIGINT, SIGTERM, SIGHUP and SIGQUIT wait:
-/// only SIGKILL or a power failure in that moment leaves one, `.parsim-PID-N.tmp`.
+/// The temporary file exists only during commit() and for a moment of the constructor, while
+/// signals wait: only SIGKILL or a power failure in that moment leaves one, `.parsim-PID-N.tmp`.
 class OutputFile {
  public:
   /// `where` is the flag, for messages. Throws InputError if the place cannot be written, so that a

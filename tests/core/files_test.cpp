@@ -4,8 +4,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -154,6 +157,36 @@ TEST_CASE("files: there is no temporary file before the content is known") {
   CHECK(folder.names().empty());  // a kill would leave what is here now
   file.commit("new");
   CHECK(folder.names() == std::vector<std::string>{"plan.json"});
+}
+
+TEST_CASE("files: a signal leaves no temporary file, whichever ends the program") {
+  const TemporaryFolder folder;
+  constexpr int tries = 10;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM, SIGXCPU}) {
+    CAPTURE(signal);
+    for (int i = 0; i < tries; ++i) {
+      std::array<int, 2> ready{};
+      REQUIRE(::pipe(ready.data()) == 0);
+      const pid_t child = ::fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {  // does little but what a signal must not interrupt
+        std::signal(signal, SIG_DFL);
+        for (bool first = true;; first = false) {
+          OutputFile file(folder.path("plan.json"), "-o");
+          if (first && ::write(ready[1], "r", 1) != 1) ::_exit(1);
+        }
+      }
+      char byte = 0;
+      CHECK(::read(ready[0], &byte, 1) == 1);
+      ::usleep(static_cast<useconds_t>(300 * i));
+      ::kill(child, signal);
+      int status = 0;
+      CHECK(::waitpid(child, &status, 0) == child);
+      CHECK(WIFSIGNALED(status));
+      for (const int end : ready) ::close(end);
+    }
+  }
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("files: of several files all are written or none") {
