@@ -33,7 +33,7 @@ struct Layout {
 Layout layout_of(const Table& table, std::size_t columns) {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    std::size_t widest = width(table.columns[c].title);
+    std::size_t widest = width(printable(table.columns[c].title));
     for (const std::vector<TableCell>& row : table.rows) {
       widest = std::max(widest, width(printable(row[c].text)));
     }
@@ -73,11 +73,11 @@ void append_table(std::string& out, const Table& table, const Terminal& terminal
     out += terminal.color && !style.empty() ? fmt::format("\x1b[{}m{}\x1b[0m\n", style, text)
                                             : text + "\n";
   };
-  append(line(space, [&](std::size_t c) { return table.columns[c].title; }), "1");
+  append(line(space, [&](std::size_t c) { return printable(table.columns[c].title); }), "1");
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     for (const auto& [below, words] : table.rules) {
       if (below != r) continue;
-      const std::string begin = fmt::format("{}--- {} ", space, words);
+      const std::string begin = fmt::format("{}--- {} ", space, printable(words));
       const std::size_t dashes = layout.width - std::min(layout.width, width(begin));
       append(begin + std::string(dashes, '-'), "");
     }

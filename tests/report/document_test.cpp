@@ -157,6 +157,12 @@ TEST_CASE("document: control characters never reach a terminal") {
   CHECK(printable("a\xc2\x9b"
                   "b\xc2") == "a??b\xc2");
   CHECK(printable("µ ≥") == "µ ≥");
+  Document document;
+  Table table;
+  table.columns = {{"a\x1b]0;b\x07\n", "key", false}};
+  table.rows = {{{"c"}}};
+  document.tables.push_back(table);
+  CHECK(render_table(document, {}) == "a?]0;b??\nc\n");
 }
 
 TEST_CASE("document: on a terminal lines go on below, at spaces and indented") {
