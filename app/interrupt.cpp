@@ -41,6 +41,13 @@ void print_and_end(int signal) {
   ::_exit(128 + signal);
 }
 
+using Handler = void (*)(int);
+Handler handler_of(int signal) {
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  return now.sa_handler;
+}
+
 struct Printing {
   const report::Format* format = nullptr;
   report::Terminal terminal{};
@@ -69,12 +76,17 @@ void keep_for_interrupt(const report::Document& document) {
           ::getpid()};
   const bool first = kept.exchange(&next) == nullptr;
   if (!first) return;
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, print_and_end);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    // Ignored since before the start, as a shell does for what a script runs with &: stays ignored.
+    if (handler_of(signal) != SIG_IGN) std::signal(signal, print_and_end);
+  }
 }
 
 void forget_for_interrupt() {
   if (kept.exchange(nullptr) == nullptr) return;
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    if (handler_of(signal) == print_and_end) std::signal(signal, SIG_DFL);
+  }
 }
 
 }  // namespace parsim::app

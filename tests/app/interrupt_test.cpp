@@ -74,5 +74,20 @@ TEST_CASE("interrupt: children of the run, and runs that have ended, say nothing
   CHECK(ended.out.empty());
 }
 
+TEST_CASE(
+    "interrupt: a signal that was ignored before stays ignored, during the run and after it") {
+  const Ended ended = in_child([](std::FILE* out) {
+    std::signal(SIGINT, SIG_IGN);
+    print_when_interrupted(report::formats().front(), {}, out);
+    keep_for_interrupt(saying("kept"));
+    std::raise(SIGINT);
+    forget_for_interrupt();
+    std::raise(SIGINT);
+    ::_exit(7);
+  });
+  CHECK(ended.exit_code == 7);
+  CHECK(ended.out.empty());
+}
+
 }  // namespace
 }  // namespace parsim::app
