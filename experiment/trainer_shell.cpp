@@ -175,7 +175,9 @@ void ShellReader::mark(
     std::map<std::string, TrainerWord>& words,
     const std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>>& values) const {
   for (const auto& [name, all] : given_) {
-    TrainerWord& word = words.at(name);
+    const auto found = words.find(name);
+    if (found == words.end()) continue;  // a table of YAML took its place
+    TrainerWord& word = found->second;
     std::set<std::int64_t> in_commands;
     bool differ = false, shared = false;
     for (const Giving& one : all) {

@@ -272,9 +272,10 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       continue;
     }
     for (const auto& [word, unsure] : shell.read(line)) {
-      if (word.starts_with("--") && word.size() > 2) {
-        const std::size_t equals = word.find('=');
-        last = name_of(word.substr(0, equals));
+      const std::size_t equals = word.find('=');
+      const std::string name = name_of(word.substr(0, equals));
+      if (word.starts_with("--") && !name.empty()) {
+        last = name;
         words[last] = {{}, number, unsure};
         if (equals != std::string::npos) words[last].values.push_back(word.substr(equals + 1));
         shell.give(last, number);

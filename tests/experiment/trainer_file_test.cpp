@@ -350,6 +350,12 @@ TEST_CASE("trainer file: what a script may not give is refused, where it is aske
       tp + " 4\n");
   CHECK(file.precision == Precision::bf16);
   CHECK(groups_of(file) == "0,1,2,3/4,5,6,7");
+  // An argument without a name, and one that becomes a table of YAML further down.
+  for (const char* odd :
+       {" --=1\ntorchrun y.py --=2 ---=3", " --system 1\nsystem:\n  bf16: true"}) {
+    CHECK(groups_of(read("ARGS=\"--" + tp + " 4\"\ntorchrun x.py $ARGS" + odd + "\n")) ==
+          "0,1,2,3/4,5,6,7");
+  }
   // Two launches of the same.
   CHECK(groups_of(read("ARGS=\"--" + tp + " 4\"\ntorchrun a.py $ARGS\ntorchrun b.py $ARGS\n")) ==
         "0,1,2,3/4,5,6,7");

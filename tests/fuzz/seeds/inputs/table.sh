@@ -1,0 +1,3 @@
+torchrun x.py --system 1
+system:
+  bf16: true
