@@ -20,6 +20,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Files may have any number of lines; each of them is read whole. A point of a thousand rows has
+/// one MiB.
+constexpr std::size_t longest_line = std::size_t{64} << 20U;
+
 /// Removes `prefix` from the front; false if it is not there.
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
@@ -43,8 +47,39 @@ std::optional<LineStart> parse_line_start(std::string_view line) {
   if (!take_prefix(line, "\",\"nondeterministic\":")) return std::nullopt;
   start.nondeterministic = take_prefix(line, "true");
   if (!start.nondeterministic && !take_prefix(line, "false")) return std::nullopt;
-  if (!line.starts_with(',') || !line.ends_with('}')) return std::nullopt;
   return start;
+}
+
+/// Inputs and results are lists of lists at most; writers of JSON call themselves for each level.
+bool is_deep(std::string_view line) {
+  constexpr int most = 64;
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '"') in_text = !in_text;
+    if (in_text) {
+      i += c == '\\' ? 1 : 0;
+    } else if (c == '[' || c == '{') {
+      if (++depth > most) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+/// What 'sweep' counts as done, '--merge' must be able to read.
+bool is_point(const std::string& line) {
+  if (is_deep(line)) return false;
+  const Json json = Json::parse(line, nullptr, false);
+  const auto has = [&](const char* key) { return json.contains(key); };
+  if (!json.is_object() || !has("inputs") || !has("results") || !has("error")) return false;
+  const Json& results = json["results"];
+  return json["inputs"].is_object() && results.is_array() &&
+         std::all_of(results.begin(), results.end(),
+                     [](const Json& row) { return row.is_object(); }) &&
+         (json["error"].is_null() || json["error"].is_string());
 }
 
 std::optional<ResultsHeader> parse_header(const std::string& line) {
@@ -56,6 +91,7 @@ std::optional<ResultsHeader> parse_header(const std::string& line) {
       !json["columns"].is_array()) {
     return std::nullopt;
   }
+  if (json["points"] > most_points) return std::nullopt;
   ResultsHeader header{json["sweep"], json["version"], json["points"], {}};
   for (const Json& column : json["columns"]) {
     if (!column.is_string()) return std::nullopt;
@@ -67,12 +103,13 @@ std::optional<ResultsHeader> parse_header(const std::string& line) {
 void check_header(const std::string& path, const ResultsHeader& found,
                   const ResultsHeader& wanted) {
   if (found == wanted) return;
-  throw InputError(
-      path,
-      found.version != wanted.version
-          ? fmt::format("results of parsim {}, not {}", found.version, wanted.version)
-          : fmt::format("results of another sweep ({}, not {})", found.sweep, wanted.sweep),
-      "accepted: an empty folder, or one with results of the same sweep");
+  std::string what = "results with another number of points or other columns";
+  if (found.version != wanted.version) {
+    what = fmt::format("results of parsim {}, not {}", found.version, wanted.version);
+  } else if (found.sweep != wanted.sweep) {
+    what = fmt::format("results of another sweep ({}, not {})", found.sweep, wanted.sweep);
+  }
+  throw InputError(path, what, "accepted: an empty folder, or one with results of the same sweep");
 }
 
 }  // namespace
@@ -111,7 +148,23 @@ ResultsReader::ResultsReader(const std::string& path, std::string_view where)
 }
 
 bool ResultsReader::read_line() {
-  if (!std::getline(file_, line_) || file_.eof()) return false;  // torn, if there is something
+  line_.clear();
+  std::streambuf& in = *file_.rdbuf();
+  constexpr int end = std::char_traits<char>::eof();
+  int next = end;
+  try {
+    while ((next = in.sbumpc()) != end && next != '\n' && line_.size() <= longest_line) {
+      line_ += static_cast<char>(next);
+    }
+  } catch (const std::ios_base::failure&) {  // a directory
+    return false;
+  }
+  if (line_.size() > longest_line) {
+    ++number_;
+    throw InputError(location(), fmt::format("a line of more than {} MiB", longest_line >> 20U),
+                     "accepted: files that 'parsim sweep' wrote");
+  }
+  if (next == end) return false;  // torn, if there is something
   offset_ = end_;
   end_ += line_.size() + 1;
   ++number_;
@@ -121,7 +174,7 @@ bool ResultsReader::read_line() {
 std::optional<LineStart> ResultsReader::next() {
   if (!header_ || !read_line()) return std::nullopt;
   std::optional<LineStart> start = parse_line_start(line_);
-  if (!start || start->point >= header_->points) {
+  if (!start || start->point >= header_->points || !is_point(line_)) {
     throw InputError(location(), "not a line of a sweep's results",
                      "accepted: files as 'parsim sweep' wrote them");
   }

@@ -43,10 +43,12 @@ class ResultsReader {
 
   /// Nothing: the file is empty, or its header was torn.
   [[nodiscard]] const std::optional<ResultsHeader>& header() const { return header_; }
-  /// The next point; nothing at the end. Throws InputError for a line that is none.
+  /// The next point; nothing at the end. Throws InputError for a line that is none, or of more
+  /// than 64 MiB: a device that never ends has no other.
   [[nodiscard]] std::optional<LineStart> next();
   [[nodiscard]] const std::string& line() const { return line_; }  ///< that `next` read
   [[nodiscard]] std::uint64_t offset() const { return offset_; }   ///< of that line
+  [[nodiscard]] std::size_t number() const { return number_; }     ///< of that line, from 1
   [[nodiscard]] std::uint64_t good_bytes() const { return end_; }  ///< up to the last whole line
   /// "results.1-of-4.jsonl:17", of that line.
   [[nodiscard]] std::string location() const;

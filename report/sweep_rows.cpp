@@ -33,14 +33,11 @@ SweepCell cell_of(const Json& value) {
   }
 }
 
-Json parsed(const std::string& line, const std::string& file) {
+/// The reader has seen that the line is good: it can only have changed since.
+Json parsed(const std::string& line, const std::string& location) {
   Json json = Json::parse(line, nullptr, false);
-  const bool good = json.is_object() && json.contains("inputs") && json["inputs"].is_object() &&
-                    json.contains("results") && json["results"].is_array() &&
-                    json.contains("error");
-  if (good) return json;
-  throw InputError(file, fmt::format("not a line of a sweep's results: {}", line.substr(0, 60)),
-                   "accepted: files as 'parsim sweep' wrote them");
+  if (json.is_object() && json.contains("inputs") && json.contains("results")) return json;
+  throw InputError(location, "changed while it was read", "accepted: a file that stays");
 }
 
 }  // namespace
@@ -94,7 +91,7 @@ void SweepRows::add_file(const std::string& path) {
 void SweepRows::add_line(const experiment::LineStart& start,
                          const experiment::ResultsReader& reader) {
   Place& known = points_[start.point];
-  const Place here{files_.size() - 1, reader.offset(), reader.line().size(),
+  const Place here{files_.size() - 1, reader.offset(), reader.line().size(), reader.number(),
                    start.nondeterministic};
   if (known.size == 0 || known.nondeterministic) {
     known = here;
@@ -127,6 +124,10 @@ std::string SweepRows::read(const Place& place) {
   return line;
 }
 
+std::string SweepRows::location(const Place& place) const {
+  return fmt::format("{}:{}", files_[place.file], place.number);
+}
+
 std::string SweepRows::line(std::size_t point) {
   return points_[point].size == 0 ? std::string() : read(points_[point]);
 }
@@ -137,11 +138,11 @@ void SweepRows::find_columns() {
   first_result_ = columns_.size();
   for (std::size_t p = 0; p < points_.size(); ++p) {
     if (points_[p].size == 0 || points_[p].nondeterministic) continue;
-    const Json json = parsed(line(p), files_[points_[p].file]);
+    const Json json = parsed(line(p), location(points_[p]));
     if (json["results"].empty()) continue;
     for (const auto& [key, value] : json["results"].front().items()) columns_.push_back(key);
     if (columns_.back() == "error") return;
-    throw InputError(files_[points_[p].file], "results without a last key 'error'",
+    throw InputError(location(points_[p]), "results without a last key 'error'",
                      "accepted: files as 'parsim sweep' wrote them");
   }
   columns_.emplace_back("error");
@@ -157,8 +158,7 @@ void SweepRows::each_row_of(std::size_t point,
   const auto pass_on = [&](const SweepRow& row) {
     if (!keep_ || keep_(row)) each(row);
   };
-  const std::string& file = files_[points_[point].file];
-  const Json json = parsed(line(point), file);
+  const Json json = parsed(line(point), location(points_[point]));
   SweepRow row(columns_.size());
   row[0] = {SweepCell::Kind::integer, fmt::format("{}", point)};
   row[1] = cell_of(json["id"]);
@@ -176,7 +176,8 @@ void SweepRows::each_row_of(std::size_t point,
     c = first_result_;
     for (const auto& [key, value] : result.items()) {
       if (c == columns_.size() || key != columns_[c]) {
-        throw InputError(file, fmt::format("point {} has other columns than others", point),
+        throw InputError(location(points_[point]),
+                         fmt::format("point {} has other columns than others", point),
                          "accepted: files as 'parsim sweep' wrote them");
       }
       row[c++] = cell_of(value);

@@ -56,7 +56,8 @@ class SweepRows {
   struct Place {
     std::size_t file = 0;
     std::uint64_t offset = 0;
-    std::size_t size = 0;  ///< without the line feed; 0: missing
+    std::size_t size = 0;    ///< without the line feed; 0: missing
+    std::size_t number = 0;  ///< of the line, from 1
     bool nondeterministic = false;
   };
 
@@ -64,6 +65,8 @@ class SweepRows {
   void add_line(const experiment::LineStart& start, const experiment::ResultsReader& reader);
   void find_columns();
   std::string read(const Place& place);
+  /// "results.1-of-4.jsonl:17".
+  [[nodiscard]] std::string location(const Place& place) const;
 
   std::vector<std::string> files_;
   experiment::ResultsHeader header_;

@@ -253,8 +253,35 @@ TEST_CASE("results file: other files, other sweeps and a second writer are refus
   CHECK(refused(other).find("results of parsim 1, not 2") != std::string::npos);
   folder.write("results.1-of-1.jsonl", header_line(header) + "\n{\"point\":9}\n");
   CHECK(refused(header).starts_with(path + ":2: not a line of a sweep's results"));
+  ResultsHeader longer = header;
+  longer.points = header.points + 1;
+  folder.write("results.1-of-1.jsonl", header_line(header) + "\n");
+  CHECK(refused(longer).starts_with(path + ": results with another number of points"));
+  // What --merge could not read is refused here, too: that point would never be computed again.
+  const std::string deep = ",\"inputs\":{\"a\":" + std::string(65, '[') + std::string(65, ']') +
+                           "},\"results\":[],\"error\":null}";
+  for (const char* rest :
+       {deep.c_str(), R"(,"inputs":{},"results":5,"error":null})",
+        R"(,"inputs":{},"results":[5],"error":null})",
+        R"(,"inputs":{},"results":[{"a":NaN}],"error":null})",
+        R"(,"inputs":{},"results":[{"a":1e999}],"error":null})",
+        R"(,"inputs":[],"results":[],"error":null})", R"(,"inputs":{},"results":[],"error":5})",
+        R"(,"inputs":{},"error":null})", ",\"inputs\":{},\"results\":[],\"error\":\"\xff\"}"}) {
+    CAPTURE(rest);
+    folder.write("results.1-of-1.jsonl", header_line(header) + "\n" + point_line(2) + "\n" +
+                                             line_start({1, "id1"}) + rest + "\n");
+    CHECK(refused(header).starts_with(path + ":3: not a line of a sweep's results"));
+  }
   folder.write("results.1-of-1.jsonl", "batch,time\n");
   CHECK(refused(header).starts_with(path + ":1: not the first line of a sweep's results"));
+  // As many points as a sweep may have: their places are kept.
+  ResultsHeader vast = header;
+  vast.points = most_points + 1;
+  folder.write("results.1-of-1.jsonl", header_line(vast) + "\n");
+  CHECK(refused(vast).starts_with(path + ":1: not the first line of a sweep's results"));
+  CHECK(refusal_of([] {
+          return ResultsReader("/dev/zero", "test").header();
+        }).starts_with("/dev/zero:1: a line of more than 64 MiB"));
   folder.write("results.1-of-1.jsonl", "");
   const ResultsFile writer(path, header);
   // The lock is this process's own: another one meets it.
