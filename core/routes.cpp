@@ -40,6 +40,10 @@ struct ToGo {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
+constexpr std::uint64_t key_of(std::int32_t from, std::int32_t to) {
+  return (std::uint64_t{static_cast<std::uint32_t>(from)} << 32) | static_cast<std::uint32_t>(to);
+}
+
 /// Sums of the same latencies in another order differ in their last bits; they count as equal.
 bool about_equal_or_less(double a, double b) { return a <= b * (1 + 1e-9); }
 
@@ -56,6 +60,8 @@ struct Routes::State {
   std::vector<std::size_t> first_exit;  ///< exits of v: [first_exit[v], first_exit[v + 1])
   std::vector<Exit> exits;              ///< by vertex, then by link id
   std::unordered_map<std::uint64_t, Route> known;  ///< looked up only, never walked
+  /// Of two switches, as above; empty: not only one.
+  std::unordered_map<std::uint64_t, std::vector<Hop>> only_ways;
 
   std::uint64_t search = 0;
   std::vector<Mark> from_source, from_target, on_path;
@@ -275,12 +281,34 @@ std::vector<Hop> Routes::cables_of(DeviceId device) const {
   return cables;
 }
 
+std::optional<SwitchCable> Routes::only_cable(DeviceId device) const {
+  const std::span<const Exit> exits = state_->exits_of(device.value);
+  if (exits.size() != 1 || state_->is_device(exits[0].to)) return std::nullopt;
+  return SwitchCable{
+      SwitchId{static_cast<std::size_t>(exits[0].to) - state_->cluster.devices.size()},
+      exits[0].hop};
+}
+
+const std::vector<Hop>* Routes::only_way(SwitchId from, SwitchId to) {
+  const auto [known, fresh] = state_->only_ways.try_emplace(key_of(from.value, to.value));
+  std::vector<Hop>& hops = known->second;
+  if (fresh && from != to) {
+    const auto vertex = [&](SwitchId id) {
+      return static_cast<std::int32_t>(state_->vertex(Port::of(id)));
+    };
+    const Stages stages = state_->shortest_paths(vertex(from), vertex(to));
+    const bool one = std::all_of(stages.begin(), stages.end(),
+                                 [](const auto& steps) { return steps.size() == 1; });
+    for (std::size_t i = 0; one && i < stages.size(); ++i) hops.push_back(stages[i][0].hop);
+  }
+  return hops.empty() ? nullptr : &hops;
+}
+
 const Route& Routes::between(DeviceId from, DeviceId to) {
   const std::size_t count = state_->cluster.devices.size();
   ensure(from.valid() && to.valid() && from.index() < count && to.index() < count,
          "a route is between devices of the cluster");
-  const std::uint64_t key = (std::uint64_t{static_cast<std::uint32_t>(from.value)} << 32) |
-                            static_cast<std::uint32_t>(to.value);
+  const std::uint64_t key = key_of(from.value, to.value);
   const auto found = state_->known.find(key);
   if (found != state_->known.end()) return found->second;
   Route route = from == to ? Route{{}, Seconds{0}, BytesPerSecond{infinite}}

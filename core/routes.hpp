@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,12 @@ struct Route {
   std::vector<Hop> hops;  ///< empty from a device to itself
   Seconds latency{};      ///< sum over the hops
   BytesPerSecond rate{};  ///< of the slowest hop; infinite for an empty route
+};
+
+/// A cable from a device to a switch.
+struct SwitchCable {
+  SwitchId to;
+  Hop hop;
 };
 
 /// Shortest paths of a cluster, found on demand and remembered. Fewest hops first, then the larger
@@ -32,6 +39,12 @@ class Routes {
   const Route& between(DeviceId from, DeviceId to);
   /// The cables from a device to other devices, by link.
   [[nodiscard]] std::vector<Hop> cables_of(DeviceId device) const;
+  /// The cable of a device that has one, to a switch.
+  [[nodiscard]] std::optional<SwitchCable> only_cable(DeviceId device) const;
+  /// The hops from one switch to another one, if one shortest path leads there: whatever devices
+  /// with such a cable to each, their route is the first's cable, these hops and the other's cable.
+  /// Null if there are several or none. Stays valid.
+  const std::vector<Hop>* only_way(SwitchId from, SwitchId to);
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/dag_traffic.hpp"
+#include "lowering/unit_ways.hpp"
 
 namespace parsim::lowering {
 
@@ -294,58 +295,26 @@ const AlikeUnits* UnitFinder::units_of(std::vector<std::vector<DeviceId>> device
   return at->second.get();
 }
 
-std::vector<const Route*> UnitFinder::ways_in(const std::vector<DeviceId>& unit) {
-  std::vector<const Route*> ways;
-  ways.reserve(unit.size() * unit.size());
-  for (const DeviceId from : unit) {
-    for (const DeviceId to : unit) ways.push_back(&routes_.between(from, to));
-  }
-  return ways;
-}
-
-bool UnitFinder::same_ways(const std::vector<DeviceId>& a, std::vector<const Route*>& ways_a,
-                           const std::vector<DeviceId>& b) {
-  ways_a.resize(a.size() * a.size());
-  const auto same_node = [&](DeviceId x, DeviceId y) {
-    return cluster_[x].node == cluster_[y].node;
-  };
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    for (std::size_t j = 0; j < a.size(); ++j) {
-      if (i == j) continue;
-      if (same_node(a[i], a[j]) != same_node(b[i], b[j])) return false;
-      const Route*& known = ways_a[i * a.size() + j];
-      if (known == nullptr) known = &routes_.between(a[i], a[j]);
-      const std::vector<Hop>& own = known->hops;
-      const std::vector<Hop>& way = routes_.between(b[i], b[j]).hops;
-      const auto same = [&](Hop x, Hop y) {
-        const Link &link = cluster_[x.link], &like = cluster_[y.link];
-        return link.rate == like.rate && link.latency == like.latency;
-      };
-      if (!std::equal(own.begin(), own.end(), way.begin(), way.end(), same)) return false;
-    }
-  }
-  return true;
-}
-
 /// Classes of units that are alike and whose ways are; nothing if these are many.
 std::optional<std::vector<std::size_t>> UnitFinder::by_ways(
     const std::vector<std::vector<DeviceId>>& devices, const std::vector<std::size_t>& alike) {
   constexpr std::size_t most_ways_each = 8;
   std::vector<std::vector<std::size_t>> kept;  // units, by number in `alike`
   std::vector<std::size_t> classes, class_of_kept(devices.size());
-  std::map<std::size_t, std::vector<const Route*>> ways;  // of kept units
+  std::map<std::size_t, UnitWays> ways;  // of kept units
   std::size_t count = 0;
   for (std::size_t u = 0; u < devices.size(); ++u) {
     if (alike[u] >= kept.size()) kept.resize(alike[u] + 1);
     std::vector<std::size_t>& known = kept[alike[u]];
-    const auto like = std::find_if(known.begin(), known.end(), [&](std::size_t one) {
-      return same_ways(devices[one], ways[one], devices[u]);
-    });
+    UnitWays own(cluster_, routes_, devices[u]);
+    const auto like = std::find_if(known.begin(), known.end(),
+                                   [&](std::size_t one) { return ways.at(one).alike(own); });
     if (like != known.end()) {
       classes.push_back(class_of_kept[*like]);
     } else {
       if (known.size() == most_ways_each) return std::nullopt;
       known.push_back(u);
+      ways.try_emplace(u, std::move(own));
       class_of_kept[u] = count++;
       classes.push_back(class_of_kept[u]);
     }
@@ -357,30 +326,20 @@ bool UnitFinder::find_hops(AlikeUnits& units) {
   const std::size_t hops = 2 * cluster_.links.size();
   units.hop_unit.assign(hops, -1);
   units.hop_origin.assign(hops, 0);
-  std::map<std::size_t, std::vector<const Route*>> ways;  // of kept units
+  std::map<std::size_t, UnitWays> ways;  // of kept units
   for (std::size_t u = 0; u < units.count(); ++u) {
-    const std::vector<DeviceId>& all = units.devices[u];
-    const std::size_t kept = units.kept_of(u);
-    if (kept == u) ways[u] = ways_in(all);
-    const std::vector<const Route*>& first = ways[kept];
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      for (std::size_t j = 0; j < all.size(); ++j) {
-        if (i == j) continue;
-        const std::vector<Hop>& own = first[i * all.size() + j]->hops;
-        const std::vector<Hop>& way = routes_.between(all[i], all[j]).hops;
-        for (std::size_t h = 0; h < way.size(); ++h) {
-          std::int32_t& unit = units.hop_unit[way[h].index()];
-          std::uint32_t& origin = units.hop_origin[way[h].index()];
-          const auto wanted = static_cast<std::uint32_t>(own[h].index());
-          if (unit < 0) {
-            unit = static_cast<std::int32_t>(u);
-            origin = wanted;
-          } else if (unit != static_cast<std::int32_t>(u) || origin != wanted) {
-            return false;
-          }
-        }
-      }
-    }
+    UnitWays own(cluster_, routes_, units.devices[u]);
+    const auto see = [&](Hop hop, Hop of_kept) {
+      std::int32_t& unit = units.hop_unit[hop.index()];
+      std::uint32_t& origin = units.hop_origin[hop.index()];
+      const auto wanted = static_cast<std::uint32_t>(of_kept.index());
+      if (unit >= 0) return unit == static_cast<std::int32_t>(u) && origin == wanted;
+      unit = static_cast<std::int32_t>(u);
+      origin = wanted;
+      return true;
+    };
+    if (!own.visit_hops(units.kept_of(u) == u ? own : ways.at(units.kept_of(u)), see)) return false;
+    if (units.kept_of(u) == u) ways.try_emplace(u, std::move(own));
   }
   return true;
 }

@@ -64,11 +64,6 @@ class UnitFinder {
                                            const std::vector<std::size_t>& alike);
   [[nodiscard]] std::optional<std::vector<std::size_t>> by_ways(
       const std::vector<std::vector<DeviceId>>& devices, const std::vector<std::size_t>& alike);
-  /// From each of a unit's devices to each. Routes stay valid.
-  [[nodiscard]] std::vector<const Route*> ways_in(const std::vector<DeviceId>& unit);
-  /// ways_a   those between devices of a that are known already
-  [[nodiscard]] bool same_ways(const std::vector<DeviceId>& a, std::vector<const Route*>& ways_a,
-                               const std::vector<DeviceId>& b);
   [[nodiscard]] bool find_hops(AlikeUnits& units);
   [[nodiscard]] bool nexts_alike(const AlikeUnits& units);
 

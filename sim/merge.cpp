@@ -12,6 +12,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "sim/color.hpp"
+#include "sim/link_rounds.hpp"
 #include "sim/op_flows.hpp"
 #include "sim/open_hops.hpp"
 #include "sim/repeated_collectives.hpp"
@@ -108,15 +109,16 @@ class Classes {
   bool find_classes(bool few) {
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
+    LinkRounds rounds(
+        {prepared_.table, lists_, communications_, open_, plain_links_, used_links_, units_});
     for (int round = 0; round < most_rounds; ++round) {
-      color_routes();
       if (history) {
+        color_routes();
         color_operations();
+        color_links();
       } else {
-        for (const Communication& one : communications_)
-          operations_[one.op.index()] = own_color(one);
+        rounds.refine(links_);
       }
-      color_links();
       if (!every_unit_ && !units_alike()) return false;
       const std::size_t finer = link_classes();
       if (few && 2 * finer > used_links_.size()) return false;
