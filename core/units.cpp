@@ -87,7 +87,11 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// The value in base units: at least 0 and finite.
+/// What a quantity may be, in base units, if it is not 0: wider than anything that exists, and so
+/// narrow that no sum of products and quotients of a few of them leaves the range of doubles.
+constexpr double least_value = 1e-18, most_value = 1e24;
+
+/// The value in base units: 0 or within that range.
 double parse(std::string_view text, const Vocabulary& known, std::string_view where) {
   const std::string example = fmt::format("write for example {}", known.examples);
   const std::string_view trimmed = trim(text);
@@ -115,8 +119,10 @@ double parse(std::string_view text, const Vocabulary& known, std::string_view wh
   for (const Unit& unit : known.units) {
     if (unit.name == name) {
       const double value = number * unit.factor;
-      if (std::isfinite(value)) return value;
-      throw InputError(where, fmt::format("'{}' is out of range", text), example);
+      if (number == 0 || (value >= least_value && value <= most_value)) return value;
+      throw InputError(where, fmt::format("'{}' is out of range", text),
+                       fmt::format("{}; accepted: 0, and {} to {} without a prefix", example,
+                                   least_value, most_value));
     }
     names.push_back(unit.name);
   }
@@ -208,7 +214,7 @@ MoneyPerHour parse_price(const std::string& text, const std::string& where) {
   double years = 0;
   const auto [end, error] = std::from_chars(span.data(), span.data() + span.size(), years);
   const std::string_view unit = trim(std::string_view(end, span.data() + span.size()));
-  if (error != std::errc{} || !std::isfinite(years) || years <= 0) refuse();
+  if (error != std::errc{} || !(years >= least_value && years <= most_value)) refuse();
   if (unit != "years" && unit != "year") refuse();
   return {amount.value / (years * (year / hour))};
 }

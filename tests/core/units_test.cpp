@@ -96,6 +96,29 @@ TEST_CASE("units: negative, infinite and unreadable numbers are refused") {
   }
 }
 
+TEST_CASE("units: nothing is so large or small that a few products of it are not finite") {
+  for (const char* number : {"1e-320", "1e-300", "9.9e-19", "1.1e24", "1e300"}) {
+    const auto refused = [&](auto parse, const char* unit) {
+      CAPTURE(unit);
+      CHECK(unit_refusal(parse, number + std::string(unit)).find("out of range") !=
+            std::string::npos);
+    };
+    refused(parse_rate, "B/s");
+    refused(parse_flops_rate, "FLOP/s");
+    refused(parse_seconds, "s");
+    refused(parse_power, "W");
+    refused(parse_money, "");
+    refused(parse_price, "/h");
+  }
+  CHECK(unit_refusal(parse_price, "1 / 1e-300 years").find("no price") != std::string::npos);
+  CHECK(unit_refusal(parse_rate, "1e-19 B/s") ==
+        "box.toml:3:rate: '1e-19 B/s' is out of range; write for example '25 GB/s' or "
+        "'200 Gbit/s'; accepted: 0, and 1e-18 to 1e+24 without a prefix");
+  for (const char* text : {"0 B/s", "1e-18 B/s", "1e24 B/s", "1e12 TB/s"}) {
+    CHECK(unit_refusal(parse_rate, text) == "accepted");
+  }
+}
+
 TEST_CASE("units: printed with three significant digits") {
   CHECK(to_text(Seconds{0.00736800}) == "7.37 ms");
   CHECK(to_text(Seconds{0}) == "0 s");
