@@ -192,8 +192,13 @@ OpId OpReader::add(const Node& node, ExecDag& dag) const {
     case OpKind::compute:
       return dag.add(Compute{WorkId{entry.what}, entry.pass, entry.device, entry.micro_batch},
                      entry.after);
-    case OpKind::update:
-      return dag.add(Update{entry.device, slice(entry.what)}, entry.after);
+    case OpKind::update: {
+      const Slice& updated = slice(entry.what);
+      if (updated.role != Role::weight) {
+        node["slice"].refuse(fmt::format("{}", entry.what), "accepted: a slice of weights");
+      }
+      return dag.add(Update{entry.device, updated}, entry.after);
+    }
     case OpKind::local: {
       const Local op{entry.local, entry.device, slice(entry.what), slice(entry.target)};
       // Between tensors the region of `to` counts.

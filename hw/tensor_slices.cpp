@@ -237,7 +237,13 @@ Stores stores(const ExecDag& dag, bool statistics) {
     StoreKey weight = key;
     weight.role = Role::weight;
     weight.micro_batch = 0;
-    const Region updated = std::exchange(store.box, out.all.at(weight).box);
+    const auto held = out.all.find(weight);
+    if (held == out.all.end()) {
+      throw InputError(fmt::format("device {}", key.device.value),
+                       "has states of the optimizer for weights that it does not have",
+                       "accepted: DAGs as 'parsim plan --dag' writes them");
+    }
+    const Region updated = std::exchange(store.box, held->second.box);
     if (store.box.rank() > 0) store.box[0] = updated[0];
   }
   return out;

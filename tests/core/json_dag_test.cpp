@@ -158,6 +158,8 @@ TEST_CASE("json dag: what contradicts itself is refused") {
   CHECK(refusal("\"role\": \"weight\"", "\"role\": \"gradient\"") ==
         "d.json:/slices/0/role: 'gradient'; accepted for parameters and buckets: weight, "
         "weight-gradient, optimizer-state");
+  CHECK(refusal("\"role\": \"weight\"", "\"role\": \"optimizer-state\"") ==
+        "d.json:/ops/5/slice: 0; accepted: a slice of weights");
   CHECK(refusal("\"does\": \"all-gather\"", "\"does\": \"all-reduce\"") ==
         "d.json:/ops/17/shares: 0; accepted: none for all-reduce");
   CHECK(

@@ -282,6 +282,19 @@ TEST_CASE("host: where bits are few, rounding passes, a missing gradient and no 
   }
 }
 
+TEST_CASE("host: states of weights that a device does not have are refused") {
+  const Network network = tiny_network("windows");
+  ExecDag dag =
+      lowering::lower(network, star_of(2, "10 GB/s", "1us"), single_device_plan(network, 2));
+  const Slice states{dag.intern(Tensor{Tensor::Kind::parameter, 0, -1}), Role::optimizer_state, 0,
+                     dag.intern(Region{{0, 1}})};
+  dag.add(Transfer{DeviceId{0}, DeviceId{1}, states, states, false}, Stream::gradient, {});
+  CHECK_THROWS_WITH_AS((void)hw::stores(dag),
+                       "device 1: has states of the optimizer for weights that it does not have; "
+                       "accepted: DAGs as 'parsim plan --dag' writes them",
+                       InputError);
+}
+
 TEST_CASE("host: a layer that cannot run is refused by name before anything starts") {
   const Network network = refused_network();
   const ExecDag dag =
