@@ -17,18 +17,6 @@ double reads_of(const Window& window, std::int64_t in, Interval out) {
   return static_cast<double>(read.size());
 }
 
-/// The least that a part reads for each element of its own. What `length` outputs read is a concave
-/// function of where they begin, so that it is least at either end.
-double least_reads(const Window& window, std::int64_t in, std::int64_t out) {
-  double least = std::numeric_limits<double>::infinity();
-  for (std::int64_t length = 1; length <= out; ++length) {
-    const double reads =
-        std::min(reads_of(window, in, {0, length}), reads_of(window, in, {out - length, out}));
-    least = std::min(least, reads / static_cast<double>(length));
-  }
-  return least;
-}
-
 /// What a window means for parts along all axes.
 struct Windows {
   double reads = 1;    ///< input elements for each output element, at least
@@ -48,15 +36,20 @@ Windows windows_of(const std::vector<Window>& windows, const Shape& in, const Sh
 }
 
 /// The inner extent of a convolution's input gradient is rounded down to a whole number, but never
-/// to zero: what is left of it for the worst number of filters.
+/// to zero: what is left of it for the worst number of filters, or less.
 double inner_left(const Conv& conv, double strides) {
+  constexpr std::int64_t most_tried = 10'000;
+  const std::int64_t most = conv.filters / conv.groups;
   double taps = 1, least = 1;
   for (const Window& window : conv.windows) taps *= static_cast<double>(window.kernel);
-  for (std::int64_t filters = 1; filters <= conv.filters / conv.groups; ++filters) {
+  for (std::int64_t filters = 1; filters <= std::min(most, most_tried); ++filters) {
     const double exact = static_cast<double>(filters) * taps / strides;
     least = std::min(least, std::max(1.0, std::floor(exact)) / exact);
   }
-  return least;
+  if (most <= most_tried || std::fmod(taps, strides) == 0) return least;
+  // Rounding down takes less than 1, and less than half of what is 1 or more.
+  const double tried = static_cast<double>(most_tried) * taps / strides;
+  return std::min(least, std::max(0.5, 1 - 1 / tried));
 }
 
 /// Part of what a pass reads and writes that is left for a part of share 1, at least.
@@ -78,6 +71,27 @@ double elements_left(const LayerKind& kind, const std::vector<Shape>& in, const 
 }
 
 }  // namespace
+
+double least_reads(const Window& window, std::int64_t in, std::int64_t out) {
+  // What `length` outputs read is a concave function of where they begin, so that it is least at
+  // either end. There it is linear between these lengths, and so it is least for each output at
+  // one of them: where the first or last element that is read meets the input's begin or end.
+  const std::int64_t stride = window.stride;
+  const std::int64_t shift = window.dilation * (window.kernel - 1) + 1 - window.pad_begin;
+  const std::int64_t end = std::clamp<std::int64_t>((out - 1) * stride + shift, 0, in);
+  double least = std::numeric_limits<double>::infinity();
+  for (const std::int64_t bend :
+       {std::int64_t{1}, out, 1 - shift / stride, 1 + (in - shift) / stride,
+        out - window.pad_begin / stride, out - (end + window.pad_begin) / stride}) {
+    for (std::int64_t length = bend - 1; length <= bend + 1; ++length) {
+      if (length < 1 || length > out) continue;
+      const double reads =
+          std::min(reads_of(window, in, {0, length}), reads_of(window, in, {out - length, out}));
+      least = std::min(least, reads / static_cast<double>(length));
+    }
+  }
+  return least;
+}
 
 std::vector<LeastKernel> least_kernels(const Network& network, LayerId id, std::int64_t samples,
                                        Pass pass, Fusion fusion, bool fp8) {

@@ -33,6 +33,10 @@ struct LeastKernel {
                                                      std::int64_t samples, Pass pass, Fusion fusion,
                                                      bool fp8 = false);
 
+/// Elements along an axis of `in` elements that a window reads for each of any `length` outputs
+/// next to each other, of `out`, at least.
+[[nodiscard]] double least_reads(const Window& window, std::int64_t in, std::int64_t out);
+
 /// Of gemm_time (tiles.hpp): whole waves, and steps along the inner dimension, left out; a tile is
 /// as large as the part at most, or its rest is idle.
 [[nodiscard]] LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,

@@ -133,6 +133,43 @@ TEST_CASE("least kernels: no cell of a random plan is faster, products in FP8") 
   }
 }
 
+TEST_CASE("least kernels: windows read least where trying all lengths and places says") {
+  Random random(27);
+  for (int i = 0; i < 3000; ++i) {
+    const auto upto = [&](std::size_t most) {
+      return static_cast<std::int64_t>(1 + random.below(most));
+    };
+    Window window;
+    window.kernel = upto(7);
+    window.stride = upto(5);
+    window.dilation = upto(3);
+    window.pad_begin = upto(9) - 1;
+    window.pad_end = upto(9) - 1;
+    const std::int64_t in = upto(40), reach = window.dilation * (window.kernel - 1) + 1;
+    const std::int64_t room = in + window.pad_begin + window.pad_end - reach;
+    if (room < 0) continue;
+    const std::int64_t out = room / window.stride + 1;
+    double least = 1e9;
+    for (std::int64_t begin = 0; begin < out; ++begin) {
+      for (std::int64_t end = begin + 1; end <= out; ++end) {
+        const std::int64_t first = begin * window.stride - window.pad_begin;
+        const std::int64_t last = (end - 1) * window.stride - window.pad_begin + reach;
+        const Interval read = intersect({first, last}, {0, in});
+        least =
+            std::min(least, static_cast<double>(read.size()) / static_cast<double>(end - begin));
+      }
+    }
+    CAPTURE(in);
+    CAPTURE(out);
+    CHECK(least_reads(window, in, out) == least);
+  }
+}
+
+TEST_CASE("least kernels: an axis of 2^33 takes no time" * doctest::timeout(5)) {
+  const std::int64_t extent = std::int64_t{1} << 33;
+  CHECK(least_reads({3, 1, 1, 1, 1}, extent, extent) == 1);
+}
+
 TEST_CASE("least kernels: all of a layer at once takes little more than its bound") {
   // Full waves of full tiles: the bound would be of no use if it were far below. Where power
   // throttles long kernels, parts are faster, by a third at most.
