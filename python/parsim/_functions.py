@@ -81,7 +81,10 @@ class Call:
         if callable(value) and option['flag'] == '--strategy':
             self.strategies.append((value.__name__, strategy_of(value, self.given)))
             return value.__name__
-        return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        text = os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
+        if not text.isprintable() and any('\ud800' <= letter <= '\udfff' for letter in text):
+            raise InputError(option['flag'], ascii(text), 'accepted: text that UTF-8 can write')
+        return text
 
     def add(self, keyword, option, value):
         if not option['value']:  # a flag

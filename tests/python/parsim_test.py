@@ -237,6 +237,10 @@ class Refusals(unittest.TestCase):
         self.refused('--no-timings', "'yes'", parsim.compare, **SMALL, no_timings='yes')
         self.refused('--batch', 'a dict', parsim.compare, network='lenet5', cluster=STAR, batch={})
 
+    def test_texts_that_utf8_cannot_write(self):
+        for text in ('\ud800', os.fsdecode(b'net\xff.onnx')):
+            self.refused('--network', ascii(text), parsim.compare, network=text, cluster=STAR)
+
     def test_keywords(self):
         error = self.refused('compare()', "unknown keyword 'bacth'", parsim.compare, bacth=3)
         self.assertIn("did you mean 'batch'", error.accepted)
