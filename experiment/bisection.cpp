@@ -1,5 +1,8 @@
 #include "experiment/bisection.hpp"
 
+#include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "core/graph.hpp"
@@ -18,7 +21,8 @@ std::optional<BytesPerSecond> bisection_rate(const Cluster& cluster) {
   // Switches, then one vertex for all devices of a half each: they neither forward nor limit.
   const std::size_t first = cluster.switches.size();
   const std::size_t second = first + 1;
-  std::vector<FlowLink> links;
+  // Links side by side are one: a star of 65,536 devices has two, and the flow is found at once.
+  std::map<std::pair<std::size_t, std::size_t>, double> rates;
   const auto vertex = [&](const Port& port) -> std::optional<std::size_t> {
     const auto index = static_cast<std::size_t>(port.index);
     if (port.kind == Port::Kind::switch_) return index;
@@ -29,8 +33,10 @@ std::optional<BytesPerSecond> bisection_rate(const Cluster& cluster) {
     const std::optional<std::size_t> a = vertex(link.a);
     const std::optional<std::size_t> b = vertex(link.b);
     if (!a || !b || *a == *b) continue;
-    links.push_back({*a, *b, link.rate.value});
+    rates[std::minmax(*a, *b)] += link.rate.value;
   }
+  std::vector<FlowLink> links;
+  for (const auto& [ends, rate] : rates) links.push_back({ends.first, ends.second, rate});
   return BytesPerSecond{maximum_flow(second + 1, links, first, second)};
 }
 

@@ -83,5 +83,15 @@ TEST_CASE("bisection: a flow finds the detour that the first path took from anot
   CHECK(bisection_rate(cluster) == BytesPerSecond{6e9});
 }
 
+TEST_CASE("bisection: of 65,536 devices on a switch it takes no time" * doctest::timeout(10)) {
+  Cluster cluster = star_of(2, "10 GB/s", "1 us");
+  cluster.links.clear();
+  cluster.devices.resize(65536, cluster.devices.front());
+  for (std::int32_t d = 0; d < 65536; ++d) {
+    cluster.links.push_back(link(Port::of(DeviceId{d}), Port::of(SwitchId{0}), 10e9));
+  }
+  CHECK(bisection_rate(cluster) == BytesPerSecond{32768 * 10e9});
+}
+
 }  // namespace
 }  // namespace parsim::experiment
