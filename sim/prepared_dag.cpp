@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
@@ -16,12 +17,17 @@ namespace parsim::sim {
 namespace {
 
 /// Calls visit(source) once for each operation that `id` waits for. Ids must be visited in order.
+///
+/// Of collectives of a large group that follow each other in a stream, the one before is the last
+/// in the queues of all members: it is remembered for the group, until another operation of the
+/// stream asks.
 class Predecessors {
  public:
   Predecessors(const ExecDag& dag, std::size_t devices)
       : dag_(dag),
         last_in_queue_(devices * static_cast<std::size_t>(queues_per_device), -1),
-        visited_for_(dag.size(), -1) {}
+        visited_for_(dag.size(), -1),
+        last_of_group_(static_cast<std::size_t>(queues_per_device) / 2) {}
 
   template <class Visit>
   void of(OpId id, Visit visit) {
@@ -34,10 +40,23 @@ class Predecessors {
       visit(static_cast<std::size_t>(source));
     };
     for (const OpId source : dag_.predecessors(id)) once(source.value);
+    const OpRecord& record = dag_.record(id);
+    LastOfGroup& last_of_group = last_of_group_[static_cast<std::size_t>(record.stream)];
+    const bool large = dag_.kind(id) == OpKind::collective &&
+                       dag_.group(GroupId{record.device}).size() >= large_group;
+    if (last_of_group.op >= 0) {
+      if (large && last_of_group.group == record.device) {
+        once(std::exchange(last_of_group.op, id.value));
+        return;
+      }
+      queues(dag_, OpId{last_of_group.op}, queues_);
+      for (const Queue& queue : queues_) last_in(queue) = last_of_group.op;
+      last_of_group.op = -1;
+    }
     queues(dag_, id, queues_);
+    if (large) last_of_group = {record.device, id.value};
     for (const Queue& queue : queues_) {
-      std::int32_t& last = last_in_queue_[queue.device.index() * queues_per_device +
-                                          static_cast<std::size_t>(queue.queue)];
+      std::int32_t& last = last_in(queue);
       // A transfer from a device to itself is listed in both of its queues.
       if (last >= 0 && last != id.value) once(last);
       last = id.value;
@@ -45,8 +64,18 @@ class Predecessors {
   }
 
  private:
+  static constexpr std::size_t large_group = 64;
+  struct LastOfGroup {
+    std::int32_t group = -1, op = -1;  ///< no operation: each queue has its own
+  };
+  std::int32_t& last_in(const Queue& queue) {
+    return last_in_queue_[queue.device.index() * queues_per_device +
+                          static_cast<std::size_t>(queue.queue)];
+  }
+
   const ExecDag& dag_;
   std::vector<std::int32_t> last_in_queue_, visited_for_;
+  std::vector<LastOfGroup> last_of_group_;  ///< by stream
   std::vector<Queue> queues_;
 };
 
