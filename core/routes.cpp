@@ -69,7 +69,12 @@ struct Routes::State {
   Stages last_stages;                          ///< of the last search
   std::int32_t last_near = -1, last_far = -1;  ///< the switches that it was between; -1: devices
 
-  explicit State(const Cluster& c) : cluster(c) {
+  explicit State(const Cluster& c) : cluster(c) {}
+
+  /// Of 131,072 devices the graph has 10 MB, and many a search or step asks for no route.
+  void find_exits() {
+    if (!first_exit.empty()) return;
+    const Cluster& c = cluster;
     const std::size_t vertices = c.devices.size() + c.switches.size();
     first_exit.assign(vertices + 1, 0);
     for (const Link& link : c.links) {
@@ -274,6 +279,7 @@ Routes::Routes(const Cluster& cluster) : state_(std::make_unique<State>(cluster)
 Routes::~Routes() = default;
 
 std::vector<Hop> Routes::cables_of(DeviceId device) const {
+  state_->find_exits();
   std::vector<Hop> cables;
   for (const Exit& exit : state_->exits_of(device.value)) {
     if (state_->is_device(exit.to)) cables.push_back(exit.hop);
@@ -282,6 +288,7 @@ std::vector<Hop> Routes::cables_of(DeviceId device) const {
 }
 
 std::optional<SwitchCable> Routes::only_cable(DeviceId device) const {
+  state_->find_exits();
   const std::span<const Exit> exits = state_->exits_of(device.value);
   if (exits.size() != 1 || state_->is_device(exits[0].to)) return std::nullopt;
   return SwitchCable{
@@ -293,6 +300,7 @@ const std::vector<Hop>* Routes::only_way(SwitchId from, SwitchId to) {
   const auto [known, fresh] = state_->only_ways.try_emplace(key_of(from.value, to.value));
   std::vector<Hop>& hops = known->second;
   if (fresh && from != to) {
+    state_->find_exits();
     const auto vertex = [&](SwitchId id) {
       return static_cast<std::int32_t>(state_->vertex(Port::of(id)));
     };
@@ -311,6 +319,7 @@ const Route& Routes::between(DeviceId from, DeviceId to) {
   const std::uint64_t key = key_of(from.value, to.value);
   const auto found = state_->known.find(key);
   if (found != state_->known.end()) return found->second;
+  state_->find_exits();
   Route route = from == to ? Route{{}, Seconds{0}, BytesPerSecond{infinite}}
                            : state_->find(from.value, to.value);
   return state_->known.emplace(key, std::move(route)).first->second;
