@@ -24,7 +24,7 @@ using parsim::ExitCode;
 
 void complain(std::string_view kind, std::string_view message) {
   std::string text;
-  // A message may have several lines, but nothing else that a terminal would obey.
+  // SimGrid's messages may have several lines, but nothing else that a terminal would obey.
   for (const char c : message)
     text += c == '\n' ? std::string("\n") : parsim::report::printable({&c, 1});
   // There is no other place to say that this cannot be written; the exit code stays.
@@ -59,7 +59,9 @@ int run(const std::vector<std::string>& words) {
   parsim::app::print_when_interrupted(format, terminal, stream);
   const parsim::app::Outcome outcome = command.verb->run(command.arguments);
   if (!command.arguments.has("--quiet")) {
-    for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
+    for (const std::string& warning : outcome.document.warnings) {
+      complain("warning: ", parsim::report::printable(warning));
+    }
   }
   const parsim::report::Format& form = outcome.format == nullptr ? format : *outcome.format;
   parsim::print_text(stream, form.render(outcome.document, terminal));
@@ -77,7 +79,8 @@ int main(int argc, char** argv) {
   try {
     return run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   } catch (const parsim::InputError& error) {
-    return fail(ExitCode::usage, "", error.what());
+    // One line: what a file or an option says could pass for a message of its own.
+    return fail(ExitCode::usage, "", parsim::report::printable(error.what()));
   } catch (const parsim::SimulationError& error) {
     return fail(ExitCode::unfinished, "simulation did not finish: ", error.what());
   } catch (const std::bad_alloc&) {

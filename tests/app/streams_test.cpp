@@ -30,6 +30,13 @@ TEST_CASE("streams: an error message that cannot be written leaves the exit code
   }
 }
 
+TEST_CASE("streams: a refusal is one line, whatever is refused") {
+  const Finished finished = shell(parsim_itself + " show network $'a\\nparsim: all is well'");
+  CHECK(finished.exit_code == 2);
+  CHECK(finished.err.find("a?parsim: all is well") != std::string::npos);
+  CHECK(finished.err.find('\n') == finished.err.size() - 1);
+}
+
 TEST_CASE("streams: a result that cannot be written is a sentence and exit code 2") {
   for (const std::string& command : {parsim_itself + " list strategies", parsim_itself + " --help",
                                      parsim_hw + " probe --backend host", parsim_hw + " --help"}) {
