@@ -46,9 +46,23 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-void declare(CLI::App& program, VerbParser& parser) {
+/// The only verb among the words, if it is the first: the others' options are not asked for then.
+std::optional<std::string_view> only_verb(const std::vector<std::string>& words) {
+  const auto is_verb = [](const std::string& word) {
+    return std::any_of(verbs().begin(), verbs().end(),
+                       [&](const Verb& verb) { return verb.name == word; });
+  };
+  if (words.empty() || !is_verb(words.front()) ||
+      std::count_if(words.begin(), words.end(), is_verb) > 1) {
+    return std::nullopt;
+  }
+  return words.front();
+}
+
+void declare(CLI::App& program, VerbParser& parser, bool with_options) {
   const Verb& verb = *parser.verb;
   parser.app = program.add_subcommand(std::string(verb.name), std::string(verb.summary));
+  if (!with_options) return;
   parser.app->allow_extras();
   parser.app->footer(fmt::format("Example: {}", verb.example));
   parser.words.resize(verb.words.size());
@@ -199,10 +213,11 @@ CommandLine parse_command_line(const std::vector<std::string>& given) {
   program.require_subcommand(0, 1);
   program.set_version_flag("--version", report::build_version());
   std::list<VerbParser> parsers;  // a list: CLI11 keeps addresses
+  const std::optional<std::string_view> only = only_verb(words);
   for (const Verb& verb : verbs()) {
     VerbParser& parser = parsers.emplace_back();
     parser.verb = &verb;
-    declare(program, parser);
+    declare(program, parser, !only || *only == verb.name);
   }
   try {
     program.parse(
