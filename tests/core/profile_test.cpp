@@ -5,6 +5,7 @@
 #include "core/errors.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim {
 namespace {
@@ -89,6 +90,13 @@ TEST_CASE("profile: a file is read back equal") {
                                     {4096, 0}},
                                    {"net", "model", "gpu0 lacks memory", false, {}, {}, {}, {}}}};
   CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
+  Measurements timeless = measurements;
+  for (const Seconds step : {Seconds{0}, Seconds{5e-324}}) {
+    timeless.runs[0].step.median = step;
+    CHECK(testing::refusal_of([&] {
+            return measurements_from_json(to_json(timeless), "r.json");
+          }).starts_with("r.json:/runs/0/step/median_s: "));
+  }
 }
 
 TEST_CASE("profile: cards of compute capability 8.9 and newer multiply FP8 twice as fast as fp16") {
