@@ -135,6 +135,14 @@ Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
   }
   const ChildEnd end = run_child(words);
   if (!end.exit_code) return {std::nullopt, end.message, ExitCode::hardware};
+  // Of the loader that lacks a library, or of a shell: the program itself has not begun.
+  constexpr int not_executable = 126, not_loaded = 127;
+  if (*end.exit_code == not_executable || *end.exit_code == not_loaded) {
+    return {std::nullopt,
+            fmt::format("parsim-hw cannot be started{}{}", end.message.empty() ? "" : ": ",
+                        end.message),
+            ExitCode::hardware};
+  }
   const std::string text = result.text();
   // Whatever DAGs it refused, the result says so row by row.
   if (!text.empty() && *end.exit_code > ExitCode::bug) {

@@ -90,6 +90,22 @@ TEST_CASE("signals: a parsim-hw that a signal ends is exit code 3 with the signa
   CHECK(folder.names() == std::vector<std::string>{"dies"});
 }
 
+TEST_CASE("signals: a parsim-hw whose libraries are not there is exit code 3 with what it says") {
+  const testing::TemporaryFolder folder;
+  const std::string lacks =
+      folder.write("lacks", "#!/bin/bash\necho 'libdnnl.so.2: cannot open' >&2\nexit 127\n");
+  fs::permissions(lacks, fs::perms::owner_all);
+  const testing::Finished finished =
+      testing::run_program(PARSIM_PROGRAM,
+                           {"calibrate", "-o", "p.json", "--network", "lenet5", "--strategy",
+                            "data", "--hw-backend", "host"},
+                           folder.folder(), {"PARSIM_HW=" + lacks});
+  CHECK(finished.exit_code == 3);
+  CHECK(finished.out.find("parsim-hw cannot be started: libdnnl.so.2: cannot open") !=
+        std::string::npos);
+  CHECK(folder.names() == std::vector<std::string>{"lacks"});
+}
+
 TEST_CASE("signals: --hw needs no folder for temporary files, and no launcher") {
   const testing::Finished finished = testing::run_program(
       PARSIM_PROGRAM,
