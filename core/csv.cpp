@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -90,9 +91,13 @@ const std::string& CsvTable::at(const Row& row, std::string_view column) const {
 
 double CsvTable::number(const Row& row, std::string_view column) const {
   const std::string& text = at(row, column);
-  if (const auto value = to_number<double>(text)) return *value;
+  // As of quantities (units.hpp): sums and quotients of a few of them stay finite.
+  constexpr double least = 1e-18, most = 1e24;
+  const auto value = to_number<double>(text);
+  const double size = value ? std::abs(*value) : 0;
+  if (value && (size == 0 || std::isnan(size) || (size >= least && size <= most))) return *value;
   throw InputError(fmt::format("{}:{}:{}", file, row.line, column), fmt::format("'{}'", text),
-                   "accepted: a number");
+                   value ? "accepted: 0, or a number of 1e-18 to 1e24" : "accepted: a number");
 }
 
 CsvTable read_csv(std::string_view text, const std::string& file) {

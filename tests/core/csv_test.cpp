@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/errors.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim {
 namespace {
@@ -25,6 +26,19 @@ TEST_CASE("csv: quotes, doubled quotes, lines within quotes, comments and both l
   CHECK(table.has("value"));
   CHECK_FALSE(table.has("absent"));
   CHECK(table.number(table.rows[0], "value") == 1.5);
+}
+
+TEST_CASE("csv: numbers are 0 or of a size that sums and quotients leave finite") {
+  for (const char* text : {"inf", "-inf", "1e308", "1.1e24", "9e-19", "1e-320"}) {
+    CAPTURE(text);
+    const CsvTable table = read_csv(std::string("a\n") + text + "\n", "t.csv");
+    CHECK(testing::refusal_of([&] { return table.number(table.rows[0], "a"); }) ==
+          "t.csv:2:a: '" + std::string(text) + "'; accepted: 0, or a number of 1e-18 to 1e24");
+  }
+  const CsvTable table = read_csv("a,b,c\n0,-1e24,1e-18\n", "t.csv");
+  CHECK(table.number(table.rows[0], "a") == 0);
+  CHECK(table.number(table.rows[0], "b") == -1e24);
+  CHECK(table.number(table.rows[0], "c") == 1e-18);
 }
 
 TEST_CASE("csv: errors name the line") {
