@@ -160,7 +160,7 @@ TEST_CASE("document: control characters never reach a terminal") {
   Document document;
   Table table;
   table.columns = {{"a\x1b]0;b\x07\n", "key", false}};
-  table.rows = {{{"c"}}};
+  table.rows.push_back({TableCell::word("c")});
   document.tables.push_back(table);
   CHECK(render_table(document, {}) == "a?]0;b??\nc\n");
 }
