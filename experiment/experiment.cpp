@@ -379,7 +379,6 @@ void Experiment::assume_what_scripts_decide() {
 }
 
 void Experiment::check_layout_batch() {
-  const std::string& file = request.layout_file;
   const std::int64_t micro_batches =
       layout->micro_batches.value_or(request.micro_batches.value_or(1));
   if (layout->samples) {
@@ -394,7 +393,10 @@ void Experiment::check_layout_batch() {
     request.batch = batch = wanted;
   }
   if (batch % micro_batches != 0) {
-    throw InputError(layout->micro_batches ? file + ":micro_batches" : "--micro-batches",
+    const std::string at = layout->micro_batches_at;
+    throw InputError(!layout->micro_batches ? "--micro-batches"
+                     : at.empty()           ? request.layout_file
+                                            : at,
                      fmt::format("batch {} in {}", batch, counted(micro_batches, "micro-batch")),
                      "accepted: a number of micro-batches that divides the batch");
   }

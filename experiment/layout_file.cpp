@@ -84,6 +84,7 @@ class LayoutReader {
     LayoutFile result;
     if (const auto number = whole(top_, "micro_batches", layout_keys().limits("micro_batches"))) {
       result.micro_batches = static_cast<std::int32_t>(*number);
+      result.micro_batches_at = top_.where("micro_batches");
     }
     if (const auto number = whole(top_, "zero", layout_keys().limits("zero"))) {
       result.zero_stage = static_cast<std::int32_t>(*number);

@@ -16,6 +16,7 @@ namespace parsim::experiment {
 struct LayoutFile {
   strategies::Layout layout;
   std::optional<std::int32_t> micro_batches, zero_stage, context;
+  std::string micro_batches_at;  ///< for messages; empty: no one place of the file says it
   std::optional<strategies::ContextExchange> context_exchange;
   std::optional<ZeroGroup> zero_group;
   std::optional<strategies::PipelineSchedule> schedule;

@@ -3,6 +3,8 @@
 // papers mentions any in pretraining.
 #include <fmt/format.h>
 
+#include <span>
+
 #include "core/call.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -31,20 +33,17 @@ void check_positions(const LanguageModel& model, std::int64_t seq_length) {
 }
 
 constexpr Option sizes[] = {{"layers", "", "transformer blocks"},
-                            {"dense", "", "the first of them, which have no experts"}};
+                            {"dense", "", "with experts: the first blocks, which have none"}};
 
 /// "deepseek-v3:layers=4,dense=1": as many blocks, as runs that need a few GPUs have.
 void take_sizes(const std::string& call, const std::string& where, LanguageModel& model) {
   const std::size_t colon = call.find(':');
   if (colon == std::string::npos) return;
   const std::vector<std::string> parts = split_at(std::string_view(call).substr(colon + 1), ',');
-  const CallOptions given(call, model.name + ":", sizes, parts, where);
   Blocks& blocks = model.decoder.blocks;
+  const std::span accepted(sizes, blocks.experts.count > 0 ? 2 : 1);
+  const CallOptions given(call, model.name + ":", accepted, parts, where);
   blocks.blocks = given.integer_or("layers", blocks.blocks, 1, most_blocks);
-  if (given.has("dense") && blocks.experts.count == 0) {
-    throw InputError(given.where("dense"), fmt::format("{} has no experts", model.name),
-                     "accepted: layers=N");
-  }
   if (given.has("dense")) blocks.dense_blocks = given.integer("dense", 0, blocks.blocks);
   if (blocks.dense_blocks > blocks.blocks) {
     throw InputError(

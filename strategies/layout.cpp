@@ -341,9 +341,15 @@ class LayoutPlanner {
                           const std::vector<std::int64_t>& shares) const {
     const auto idle = std::count(shares.begin(), shares.end(), 0);
     if (idle == 0) return;
-    plan.notes.push_back(
-        fmt::format("stage {}: {} of {} replicas are idle: a micro-batch has only {}", stage, idle,
-                    shares.size(), counted(samples(), "sample")));
+    const std::string all = counted(samples(), "sample");
+    std::string why = fmt::format("of {} in a micro-batch, shared by speed, they get none", all);
+    if (!layout_.stages[stage].samples.empty()) {
+      why = fmt::format("samples = [{}] in the layout", fmt::join(shares, ", "));
+    } else if (samples() < static_cast<std::int64_t>(shares.size())) {
+      why = fmt::format("a micro-batch has only {}", all);
+    }
+    plan.notes.push_back(fmt::format("stage {}: {} of {} replicas {} idle: {}", stage, idle,
+                                     shares.size(), idle == 1 ? "is" : "are", why));
   }
 
   void note_unused_gpus(Plan& plan) const {

@@ -182,7 +182,7 @@ Plan plan_tensor(const StrategyInput& input) {
       const std::int64_t samples = input.batch / degrees.micro_batches;
       const bool few = samples < static_cast<std::int64_t>(degrees.data);
       plan.notes.push_back(fmt::format(
-          "{} of {} replicas are idle: {}", idle, degrees.data,
+          "{} of {} replicas {} idle: {}", idle, degrees.data, idle == 1 ? "is" : "are",
           few ? fmt::format("a micro-batch has only {}", counted(samples, "sample"))
               : fmt::format("of {} in a micro-batch, shared by speed, they get none; --dp gives "
                             "each replica one",

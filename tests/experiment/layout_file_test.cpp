@@ -324,6 +324,10 @@ TEST_CASE("layout file: options that contradict it are refused") {
   CHECK(error({"--batch", "20"}) ==
         "parsim: l.toml:8:stages.samples: 4 samples in each of 4 micro-batches, but a batch of 20; "
         "accepted: samples that add up to the batch, or --batch 16\n");
+  folder.write("l.toml", with(good, "samples = [3, 1]", ""));
+  CHECK(error({"--batch", "18"}) ==
+        "parsim: l.toml:2:micro_batches: batch 18 in 4 micro-batches; accepted: a number of "
+        "micro-batches that divides the batch\n");
 }
 
 TEST_CASE("layer times: a group's simulated step takes as long as was measured") {

@@ -137,6 +137,20 @@ TEST_CASE("layout: stages have the blocks, devices and samples that they name") 
   CHECK(strategies::plan_layout(input, layout).notes.empty());
 }
 
+TEST_CASE("layout: a replica without samples is noted with the reason") {
+  const World world(tiny_gpt, star_of(6, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(8);
+  const auto note = [&](const strategies::Layout& layout) {
+    return strategies::plan_layout(input, layout).notes.at(0);
+  };
+  strategies::Layout layout = layout_of(world.network, {0, 2}, {{{0}, {1}, {2}}, {{3}, {4}, {5}}});
+  layout.stages[0].samples = {5, 0, 3};
+  CHECK(note(layout) == "stage 0: 1 of 3 replicas is idle: samples = [5, 0, 3] in the layout");
+  layout.stages[0].samples.clear();
+  input.micro_batches = 4;
+  CHECK(note(layout) == "stage 0: 1 of 3 replicas is idle: a micro-batch has only 2 samples");
+}
+
 TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit network computes") {
   struct Case {
     const char* what;
