@@ -63,12 +63,12 @@ const std::vector<double>& Arranging::gathered(std::size_t degree) {
   return at->second;
 }
 
-double Arranging::time_on(DeviceId device) {
-  const auto [at, fresh] = time_on_.try_emplace(input_.cluster[device].model);
+Seconds Arranging::time_on(DeviceId device, std::int64_t samples) {
+  const auto [at, fresh] = time_on_.try_emplace({input_.cluster[device].model, samples});
   if (!fresh) return at->second;
   for (std::size_t l = 0; l < input_.network.layers.size(); ++l) {
-    const Part part{whole(input_.network.layers[l].out, 1), {}};
-    at->second += layer_time(input_, flow_, LayerId{l}, part, device).count();
+    const Part part{whole(input_.network.layers[l].out, samples), {}};
+    at->second += layer_time(input_, flow_, LayerId{l}, part, device);
   }
   return at->second;
 }
@@ -82,14 +82,18 @@ std::vector<std::int64_t> Arranging::shares(const ParallelDegrees& degrees,
       for (std::size_t k = 0; k < degrees.group(); ++k) {
         const DeviceId device = devices[(s * degrees.data + r) * degrees.group() + k];
         const bool first = s == 0 && k == 0;
-        if (first || time_on(device) > time_on(slowest[r])) slowest[r] = device;
+        if (first || time_on(device, 1) > time_on(slowest[r], 1)) slowest[r] = device;
       }
     }
   }
   const std::vector<std::size_t> kinds = device_kinds(input_.cluster, slowest);
   const bool alike = std::all_of(kinds.begin(), kinds.end(), [](auto kind) { return kind == 0; });
-  return alike ? even_split(samples, degrees.data)
-               : sample_shares(input_, slowest, samples, least_samples(input_));
+  if (alike) return even_split(samples, degrees.data);
+  const auto time_of = [&](std::size_t kind, std::int64_t units) {
+    const auto like = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
+    return time_on(slowest[static_cast<std::size_t>(like)], units);
+  };
+  return finish_together(samples, kinds, time_of, least_samples(input_));
 }
 
 Arranging::Loads Arranging::loads(const Arrangement& a, std::size_t stage) const {

@@ -70,7 +70,7 @@ class Arranging {
   [[nodiscard]] double context_exchange(const Arrangement& a, std::size_t stage, LayerId id,
                                         std::int64_t samples) const;
   const std::vector<double>& gathered(std::size_t degree);
-  double time_on(DeviceId device);
+  Seconds time_on(DeviceId device, std::int64_t samples);
   std::vector<std::int64_t> shares(const ParallelDegrees& degrees,
                                    const std::vector<DeviceId>& devices);
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
@@ -94,8 +94,9 @@ class Arranging {
   /// By tensor and context degree.
   std::map<std::pair<std::size_t, std::size_t>, std::vector<LayerShare>> token_shares_;
   std::map<std::vector<std::int64_t>, std::vector<double>>
-      until_;                               ///< by what distinguishes stages
-  std::map<std::int32_t, double> time_on_;  ///< by model: the whole network
+      until_;  ///< by what distinguishes stages
+  /// By model and samples: the whole network.
+  std::map<std::pair<std::int32_t, std::int64_t>, Seconds> time_on_;
   /// By model, tensor degree and micro-batches: all updates, a micro-batch's share.
   std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, double> updates_;
 };
