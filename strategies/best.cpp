@@ -367,6 +367,15 @@ Plan plan_best(const StrategyInput& asked) {
       finalists = simulated(input, std::move(finalists));
       sort_by_price(finalists);
     });
+    parts.run("changes of stages", [&] {
+      const PricedPlan& first = finalists.front();
+      std::optional<Plan> varied = varied_stages(input, estimator, first.plan);
+      if (!varied || !keeps_degrees(input, *varied)) return;
+      const Price price = simulated_price(input, *varied);
+      finalists.push_back(
+          {std::move(*varied), first.origin + ", other stages", price, first.memory});
+      sort_by_price(finalists);
+    });
     if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }
 

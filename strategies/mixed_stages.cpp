@@ -15,9 +15,12 @@
 #include "strategies/mixed/candidates.hpp"
 #include "strategies/mixed/even_starts.hpp"
 #include "strategies/mixed/improve.hpp"
+#include "strategies/mixed/layouts.hpp"
 #include "strategies/mixed/rearrange.hpp"
 #include "strategies/mixed/reasons.hpp"
 #include "strategies/mixed/search.hpp"
+#include "strategies/mixed/vary.hpp"
+#include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -52,25 +55,6 @@ std::vector<std::int32_t> micro_batch_numbers(const StrategyInput& input) {
 /// small clusters, often with slow links, there is time to look at more.
 double how_near(const StrategyInput& input) {
   return workers(input).size() <= mixed::few_devices ? 1.5 : 1.2;
-}
-
-/// The layout of a pipeline on actual devices; nothing if its groups do not fit into machines.
-std::optional<Layout> layout_of(const std::vector<DeviceClass>& classes,
-                                const mixed::StageCosts& costs,
-                                const mixed::ShapedPipeline& pipeline) {
-  mixed::Placement placement(classes);
-  Layout layout;
-  for (std::size_t s = 0; s < pipeline.shapes.size(); ++s) {
-    LayoutStage& one = layout.stages.emplace_back();
-    one.first = costs.first_layers()[pipeline.first_block[s]];
-    for (const mixed::Member& member : pipeline.shapes[s].members) {
-      auto groups = placement.take(member.of_class, member.tensor, member.count);
-      if (!groups) return std::nullopt;
-      one.groups.insert(one.groups.end(), groups->begin(), groups->end());
-      one.samples.insert(one.samples.end(), member.samples.begin(), member.samples.end());
-    }
-  }
-  return layout;
 }
 
 mixed::ShapedPipeline shaped(const std::vector<mixed::StageShape>& shapes,
@@ -114,7 +98,7 @@ std::vector<MixedStages> stages_by_form(const StrategyInput& input, std::size_t 
   std::vector<std::pair<std::int32_t, mixed::ShapedPipeline>> starts;
   const auto take = [&](const mixed::ShapedPipeline& pipeline, std::int32_t number) {
     limit = std::min(limit, near * pipeline.step);
-    auto layout = layout_of(classes, costs, pipeline);
+    auto layout = mixed::layout_of(classes, costs, pipeline);
     if (layout) all.push_back({std::move(*layout), number, pipeline.step, false});
   };
   std::map<std::int32_t, mixed::StageTable> tables;
@@ -271,6 +255,29 @@ std::vector<MixedStages> best_stages(const StrategyInput& input, lowering::Estim
     best.push_back(std::move(one.mixed));
   }
   return best;
+}
+
+std::optional<Plan> varied_stages(const StrategyInput& input, lowering::Estimator& estimator,
+                                  const Plan& plan) {
+  if (!input.simulate || plan.schedule.rank_lists.size() < 2 || !has_mixed_stages(input)) return {};
+  const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
+  const std::optional<Layout> layout = mixed::layout_of_plan(input, classes, plan);
+  if (!layout) return {};
+  const StrategyInput own = mixed::as_planned_in(input, plan);
+  mixed::Pricing pricing(own, estimator);
+  mixed::Priced best{{*layout, plan.schedule.micro_batches, 0, false}, {}, {}};
+  best.plan = plan_of_stages(own, best.mixed);
+  constexpr double most_of_one = 1.0 / 32;  // of the time: fewer changes would not find much
+  if (pricing.used(best.plan) > most_of_one) return {};
+  bool better = false;
+  try {
+    best.price = pricing.price(best.plan);
+    const Price before = best.price;
+    mixed::vary_stages(own, classes, pricing, best);
+    better = best.price.better_than(before);
+  } catch (const OutOfTime&) {
+  }
+  return better ? std::optional(with_memory_options(own, best.plan)) : std::nullopt;
 }
 
 std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& plan) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,12 @@ struct MixedStages {
 [[nodiscard]] std::vector<Plan> mixed_plans(const StrategyInput& input,
                                             lowering::Estimator& estimator, std::size_t count,
                                             std::vector<MixedStages> layouts);
+
+/// A plan whose stages differ with some of them changed (mixed::vary_stages), if its simulation
+/// says that it is better then; in the options and the schedule that the plan has. Nothing
+/// otherwise, of plans of other kinds, and where there is time for a few simulations only.
+[[nodiscard]] std::optional<Plan> varied_stages(const StrategyInput& input,
+                                                lowering::Estimator& estimator, const Plan& plan);
 
 /// Why each stage of a pipeline on a mixed cluster is as it is, by the plan's own options and
 /// schedule, a line a stage: see mixed::stage_reasons. Empty for plans of other kinds.

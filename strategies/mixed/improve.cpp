@@ -24,20 +24,6 @@ std::size_t walked_cells(const Plan& plan) {
   return cells * static_cast<std::size_t>(plan.schedule.micro_batches);
 }
 
-/// Puts another layout in the place of `start` if its plan is better; whether it is, or nothing if
-/// there is no time to look.
-std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
-                                Priced& start) {
-  other.plan = plan_of_stages(input, other.mixed);
-  if (!is_accepted(input, other.plan)) return false;
-  if (pricing.used(other.plan) > 1) return std::nullopt;
-  if (overcommit(input, other.plan) > start.price.overcommit) return false;
-  other.price = pricing.price(other.plan);
-  if (!other.price.better_than(start.price)) return false;
-  start = std::move(other);
-  return true;
-}
-
 /// Shares by speed of devices that compute layers together, in units of a key/value head; nothing
 /// if there are not enough of these, or a device would have none.
 std::optional<tensor::DeviceUnits> units_by_speed(const StrategyInput& input,
@@ -100,6 +86,18 @@ std::optional<Layout> merged(const StrategyInput& input, const lowering::Gradien
 }
 
 }  // namespace
+
+std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
+                                Priced& start) {
+  other.plan = plan_of_stages(input, other.mixed);
+  if (!is_accepted(input, other.plan)) return false;
+  if (pricing.used(other.plan) > 1) return std::nullopt;
+  if (overcommit(input, other.plan) > start.price.overcommit) return false;
+  other.price = pricing.price(other.plan);
+  if (!other.price.better_than(start.price)) return false;
+  start = std::move(other);
+  return true;
+}
 
 double Pricing::used(const Plan& plan) const {
   // Layouts by two closed forms are looked at.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "lowering/estimate.hpp"
 #include "strategies/mixed_stages.hpp"
@@ -35,6 +36,11 @@ class Pricing {
 
 /// Whether the plan, with the memory options that are asked for, may be chosen.
 [[nodiscard]] bool is_accepted(const StrategyInput& input, const Plan& plan);
+
+/// Puts another layout in the place of `start` if its plan is better; whether it is, or nothing if
+/// there is no time to look.
+std::optional<bool> take_better(const StrategyInput& input, Pricing& pricing, Priced other,
+                                Priced& start);
 
 /// Moves borders between stages by a block as long as that helps and there is time.
 void move_blocks(const StrategyInput& input, Pricing& pricing, Priced& start);

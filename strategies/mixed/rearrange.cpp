@@ -172,6 +172,12 @@ class Changes {
 
 }  // namespace
 
+std::set<Sequence> changed_sequences(const StrategyInput& input,
+                                     const std::vector<DeviceClass>& classes, StageTable& table,
+                                     const Sequence& stages) {
+  return Changes(input, classes, table).of(stages);
+}
+
 std::vector<ShapedPipeline> rearranged(const StrategyInput& input,
                                        const std::vector<DeviceClass>& classes, StageTable& table,
                                        const ShapedPipeline& start, std::size_t count,

@@ -12,22 +12,12 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/mixed/layouts.hpp"
 #include "strategies/tensor/split.hpp"
 
 namespace parsim::strategies::mixed {
 
 namespace {
-
-std::size_t class_of(const std::vector<DeviceClass>& classes, DeviceId device) {
-  std::size_t c = 0;
-  const auto has = [&](const DeviceClass& one) {
-    return std::any_of(one.machines.begin(), one.machines.end(), [&](const auto& machine) {
-      return std::find(machine.begin(), machine.end(), device) != machine.end();
-    });
-  };
-  while (!has(classes[c])) ++c;
-  return c;
-}
 
 /// The groups and samples of a stage's layer that has the most devices. False if replicas overlap
 /// or a group has devices of several classes.
@@ -61,7 +51,7 @@ class Reasons {
         layout_(layout),
         micro_batches_(micro_batches) {
     for (std::size_t s = 0; s < layout.stages.size(); ++s) {
-      shapes_.push_back(shape_of(layout.stages[s]));
+      shapes_.push_back(shape_of(classes, layout.stages[s]));
       slowest_ = std::max(slowest_, time(shapes_[s], block(s), block(s + 1)));
     }
   }
@@ -127,19 +117,6 @@ class Reasons {
     return static_cast<std::size_t>(
         std::lower_bound(first.begin(), first.end(), layout_.stages[stage].first) - first.begin());
   }
-  [[nodiscard]] StageShape shape_of(const LayoutStage& stage) const {
-    StageShape shape;
-    for (std::size_t g = 0; g < stage.groups.size(); ++g) {
-      const std::size_t of_class = class_of(classes_, stage.groups[g][0]),
-                        size = stage.groups[g].size();
-      const bool same = !shape.members.empty() && shape.members.back().of_class == of_class &&
-                        shape.members.back().tensor == size;
-      if (!same) shape.members.push_back({of_class, size, 0, {}});
-      ++shape.members.back().count;
-      shape.members.back().samples.push_back(stage.samples[g]);
-    }
-    return shape;
-  }
   [[nodiscard]] std::string model(const Member& member) const {
     return input_.cluster.model(classes_[member.of_class].machines[0][0]).name;
   }
@@ -160,7 +137,8 @@ class Reasons {
     const StageCosts::Need need = costs_.need(shape, member, begin, end, micro_batches_);
     return Bytes{static_cast<std::int64_t>(need.once + need.each * in_flight)};
   }
-  /// "12.1 GiB of 14.1 GiB" if that is too much, else the time.
+  /// "12.1 GiB of 14.1 GiB" if that is too much, else the time, with that of handing a micro-batch
+  /// over where it is longer.
   std::string outcome(const StageShape& shape, std::size_t stage, std::size_t begin,
                       std::size_t end) {
     for (const Member& member : shape.members) {
@@ -169,7 +147,14 @@ class Reasons {
         return fmt::format("{} of {}", to_text(needed), to_text(usable(member)));
       }
     }
-    return to_text(Seconds{time(shape, begin, end)});
+    const double load = time(shape, begin, end);
+    double handed = 0;
+    if (stage > 0) handed = costs_.send(shapes_[stage - 1], shape, begin).time;
+    if (end < costs_.blocks() && stage + 1 < shapes_.size()) {
+      handed = std::max(handed, costs_.send(shape, shapes_[stage + 1], end).time);
+    }
+    if (handed <= load) return to_text(Seconds{load});
+    return fmt::format("{}, but {} to hand over", to_text(Seconds{load}), to_text(Seconds{handed}));
   }
   /// The same samples by so many groups.
   static std::optional<Member> regrouped(const Member& member, std::size_t of_class,
