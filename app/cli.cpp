@@ -9,6 +9,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <list>
 
 #include "core/files.hpp"
@@ -236,6 +237,7 @@ CommandLine parse_command_line(const std::vector<std::string>& given) {
     if (!parser.app->parsed()) continue;
     CommandLine line{parser.verb, arguments_of(parser), {}};
     line.arguments.command = words;
+    keep_inputs(line.arguments);
     return line;
   }
   throw InputError(command_line, "no verb", "accepted: see 'parsim --help'");
@@ -259,6 +261,27 @@ const report::Format& chosen_format(const experiment::Arguments& arguments) {
     if (here) known.emplace_back(format.name);
   }
   experiment::refuse_word(wanted, "--format", known);
+}
+
+void keep_inputs(const experiment::Arguments& arguments) {
+  std::vector<std::pair<std::string_view, std::string>> inputs;
+  for (const std::string& word : arguments.words) inputs.emplace_back(arguments.verb, word);
+  for (const experiment::Option& option : experiment::options()) {
+    if (option.writes_file() || option.value.find("FILE") == std::string_view::npos) continue;
+    for (std::string& text : arguments.texts(option.flag)) {
+      inputs.emplace_back(option.flag, std::move(text));
+    }
+  }
+  for (const experiment::Option& option : experiment::options()) {
+    const std::optional<std::string> output = arguments.text(option.flag);
+    if (!option.writes_file() || !output) continue;
+    for (const auto& [where, input] : inputs) {
+      std::error_code unknown;
+      if (!std::filesystem::exists(input, unknown) || !same_file(input, *output)) continue;
+      throw InputError(option.flag, fmt::format("'{}' is also the file of {}", *output, where),
+                       "accepted: another name");
+    }
+  }
 }
 
 bool writes_to_standard_output(const experiment::Arguments& arguments) {

@@ -30,6 +30,9 @@ struct CommandLine {
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
 [[nodiscard]] const report::Format& chosen_format(const experiment::Arguments& arguments);
 
+/// Throws InputError if a file to write is one that an option or the verb reads.
+void keep_inputs(const experiment::Arguments& arguments);
+
 /// True if one of the files to write is "-", standard output, which then holds nothing else. Throws
 /// InputError if two are.
 [[nodiscard]] bool writes_to_standard_output(const experiment::Arguments& arguments);

@@ -213,6 +213,10 @@ Outcome run_rerun(const experiment::Arguments& arguments) {
     }
     line.arguments.values["-o"] = {*file};
   }
+  experiment::Arguments both = line.arguments;
+  both.verb = arguments.verb;
+  both.words.push_back(path);
+  keep_inputs(both);
   if (arguments.has("--quiet")) line.arguments.values["--quiet"] = {""};
   line.arguments.poll = arguments.poll;
   Outcome outcome = line.verb->run(line.arguments);

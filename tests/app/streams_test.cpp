@@ -68,6 +68,33 @@ TEST_CASE("streams: a file that is standard output under another name keeps the 
   }
 }
 
+TEST_CASE("streams: an output that is an input of the command is refused, and the input stays") {
+  const testing::TemporaryFolder folder;
+  const std::string at = parsim_itself + " ";
+  CHECK(shell(plan_lenet + " -o p.json && cp p.json q.json", folder.folder()).exit_code == 0);
+  CHECK(shell(at + "simulate --network lenet5 --cluster star:2,device=t4 --strategy data --json "
+                   "--report r.html > r.json && sed -i 's/r[.]html/r.json/' r.json",
+              folder.folder())
+            .exit_code == 0);
+  folder.write("c.toml", "name = \"c\"\n");
+  const std::string result = testing::read_text(folder.path("r.json"));
+  for (const auto& [command, refusal] : std::vector<std::pair<std::string, std::string>>{
+           {"simulate --plan p.json --trace ./p.json",
+            "--trace: './p.json' is also the file of --plan"},
+           {"simulate --network lenet5 --cluster c.toml --strategy data --report c.toml",
+            "--report: 'c.toml' is also the file of --cluster"},
+           {"plan --plan p.json -o p.json", "-o: 'p.json' is also the file of --plan"},
+           {"rerun r.json", "--report: 'r.json' is also the file of rerun"}}) {
+    CAPTURE(command);
+    const Finished finished = shell(at + command, folder.folder());
+    CHECK(finished.exit_code == 2);
+    CHECK(finished.err == "parsim: " + refusal + "; accepted: another name\n");
+  }
+  CHECK(testing::read_text(folder.path("p.json")) == testing::read_text(folder.path("q.json")));
+  CHECK(testing::read_text(folder.path("r.json")) == result);
+  CHECK(testing::read_text(folder.path("c.toml")) == "name = \"c\"\n");
+}
+
 TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
   const testing::TemporaryFolder folder;
   const Finished finished = shell("ulimit -f 1; " + plan_lenet + " -o plan.json", folder.folder());
