@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "strategies/strategies.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim::experiment {
@@ -99,6 +101,24 @@ TEST_CASE("utilization: an expert counts the tokens that go to it, not its slots
   CHECK(balanced == tokens * (layers * (8 * hidden * hidden + 4 * tokens * hidden + 2 * hidden * 4 +
                                         2 * 16 * hidden * hidden) +
                               2 * vocab * hidden));
+}
+
+TEST_CASE("utilization: above 100 % a note says why") {
+  const auto says = [](const std::string& tokens_of_sample) {
+    const testing::Finished run = testing::run_program(
+        PARSIM_PROGRAM,
+        {"simulate", "--network",
+         "gpt:layers=2,hidden=512,heads=4,attention=fused,vocab_size=100,seq_length=" +
+             tokens_of_sample,
+         "--cluster", "star:1,device=a100-sxm4-80,rate=10GB/s", "--batch", "1", "--precision",
+         "bf16", "--strategy", "data", "--json"});
+    REQUIRE(run.exit_code == 0);
+    const bool above = nlohmann::json::parse(run.out)["mfu"].get<double>() > 1;
+    CHECK(above == (run.out.find("attention scores that the mask hides") != std::string::npos));
+    return above;
+  };
+  CHECK(says("131072"));
+  CHECK_FALSE(says("1024"));
 }
 
 TEST_CASE("waterfall: by hand") {
