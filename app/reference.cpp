@@ -94,7 +94,8 @@ void add_exit_codes(std::string& out) {
       {ExitCode::bug, "a bug in parsim"},
       {ExitCode::usage, "wrong usage or bad input"},
       {ExitCode::hardware, "the hardware failed, or there is none; the report is complete"},
-      {ExitCode::unfinished, "the simulation did not finish"},
+      {ExitCode::unfinished,
+       "the simulation did not finish; of `compare` that of a row, and the report has the others"},
       {ExitCode::does_not_fit,
        "done, but no plan fits in memory, or no row of a sweep is as asked; the report is "
        "complete"},

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -32,6 +34,17 @@ std::string best_of(const std::vector<experiment::RunResult>& sorted) {
     if (result.fits() && result.strategy != "best") return result.strategy;
   }
   return {};
+}
+
+bool refused_by_machine(const experiment::Candidate& candidate) {
+  if (!candidate.refusal) return false;
+  try {
+    std::rethrow_exception(candidate.refusal);
+  } catch (const RefusedByMachine&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 /// A strategy's row and what else is made of its run.
@@ -127,12 +140,16 @@ Outcome run_compare(const experiment::Arguments& arguments) {
     return result_of(candidate, experiment::run_plan(experiment, candidate.planned,
                                                      experiment::Operations::folded));
   };
+  std::map<std::size_t, std::string> unfinished;  // by row: what the machine refused
   const auto known = [&](std::size_t index, const experiment::Candidate& candidate,
                          std::optional<experiment::RunResult> result,
                          experiment::Progress& progress) {
     Row& row = rows[index].emplace();
     if (!candidate.error.empty()) {
       row.result = experiment::refused(candidate);
+      if (refused_by_machine(candidate)) {
+        unfinished[index] = fmt::format("{}: {}", row.result.strategy, candidate.error);
+      }
     } else if (result) {
       row.result = *std::move(result);
     } else if (!runs_here) {
@@ -191,6 +208,7 @@ Outcome run_compare(const experiment::Arguments& arguments) {
         document.answer.push_back(fmt::format("{}: {}", result.strategy, note));
     }
   }
+  for (const auto& [row, line] : unfinished) document.answer.push_back(line);
   if (measured) report::add_hardware(document, results, *measured);
   if (report) {
     std::vector<report::StrategySection> sections;
@@ -202,6 +220,7 @@ Outcome run_compare(const experiment::Arguments& arguments) {
   }
   forget_for_interrupt();
   if (measured && !measured->refusal.empty()) return {std::move(document), ExitCode::hardware};
+  if (!unfinished.empty()) return {std::move(document), ExitCode::unfinished};
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -93,7 +93,10 @@ TEST_CASE("jobs: a process that dies costs its strategy's row") {
     const bool dead = row.at("strategy") == "dies";
     CHECK(row.at("error") == (dead ? json("not finished: killed by signal 9") : json(nullptr)));
   }
-  CHECK(outcome.exit_code == ExitCode::ok);
+  CHECK(outcome.exit_code == ExitCode::unfinished);
+  const Words& answer = outcome.document.answer;
+  CHECK(std::find(answer.begin(), answer.end(), "dies: not finished: killed by signal 9") !=
+        answer.end());
   CHECK_THROWS_WITH_AS(static_cast<void>(run_compare(question_with(
                            {own("dies", [] { ::kill(::getpid(), SIGKILL); })}, {"dies"}))),
                        "not finished: killed by signal 9", RefusedByMachine);
