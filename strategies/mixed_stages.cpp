@@ -269,15 +269,13 @@ std::optional<Plan> varied_stages(const StrategyInput& input, lowering::Estimato
   best.plan = plan_of_stages(own, best.mixed);
   constexpr double most_of_one = 1.0 / 32;  // of the time: fewer changes would not find much
   if (pricing.used(best.plan) > most_of_one) return {};
-  bool better = false;
+  const Price before = best.price = pricing.price(best.plan);
   try {
-    best.price = pricing.price(best.plan);
-    const Price before = best.price;
     mixed::vary_stages(own, classes, pricing, best);
-    better = best.price.better_than(before);
-  } catch (const OutOfTime&) {
+  } catch (const OutOfTime&) {  // what was found so far
   }
-  return better ? std::optional(with_memory_options(own, best.plan)) : std::nullopt;
+  if (!best.price.better_than(before)) return {};
+  return with_memory_options(own, best.plan);
 }
 
 std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& plan) {
