@@ -58,7 +58,9 @@ class Enumeration {
     std::int64_t most = unit.most;
     const auto bound = [&](double have, double each) {
       constexpr double forgiven = 1 + 1e-9;  // rounding of what is left
-      if (each > 0) most = std::min(most, static_cast<std::int64_t>(have * forgiven / each));
+      if (each <= 0) return;
+      const double count = have * forgiven / each;
+      if (count < static_cast<double>(most)) most = static_cast<std::int64_t>(count);
     };
     bound(money.value, unit.price.value);
     if (limits_.power && !unit.rented) bound(power.value, unit.power.value);

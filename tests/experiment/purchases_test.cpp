@@ -90,6 +90,18 @@ TEST_CASE("purchases: all counts within budget and power, and no others") {
                        InputError);
 }
 
+TEST_CASE("purchases: budgets beyond every count are budgets") {
+  const std::vector<Offer> offers =
+      read_offers(offer("dear", "price = \"25k\"", "power = \"400 W\"\nmost = 2"), "offers.toml");
+  for (const double much : {1e9, 1e30, 1e300}) {
+    CAPTURE(much);
+    CHECK(purchases({}, offers, {.budget = {much}, .power = Watts{1e5}, .years = 2}).all.size() ==
+          2);
+    CHECK(purchases({}, offers, {.budget = {1e5}, .power = Watts{much}, .years = 2}).all.size() ==
+          2);
+  }
+}
+
 TEST_CASE("purchases: clusters of what is kept and bought") {
   const Cluster own = own_cluster();
   const std::vector<MachineGroup> groups = machine_groups(own);
