@@ -326,7 +326,7 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "accepted: samples that add up to the batch, or --batch 16\n");
   folder.write("l.toml", with(good, "samples = [3, 1]", ""));
   CHECK(error({"--batch", "18"}) ==
-        "parsim: l.toml:2:micro_batches: batch 18 in 4 micro-batches; accepted: a number of "
+        "parsim: l.toml:1:micro_batches: batch 18 in 4 micro-batches; accepted: a number of "
         "micro-batches that divides the batch\n");
 }
 
