@@ -56,8 +56,7 @@ TEST_CASE("language models: a wrong size is refused with what is accepted") {
       {"llama-3-8b:layer=2", "did you mean 'layers'?"},
       {"llama-3-8b:layers=4,hidden=5", "llama-3-8b has no option 'hidden'; accepted: layers"},
       {"llama-3-8b:layers=0", "--network:layers: '0'; accepted: a whole number from 1 to 4096"},
-      {"llama-3-8b:layers=4,dense=1",
-       "llama-3-8b has no option 'dense'; accepted: layers"},
+      {"llama-3-8b:layers=4,dense=1", "llama-3-8b has no option 'dense'; accepted: layers"},
       {"deepseek-v3:layers=2",
        "--network:layers: 2 blocks, but the first 3 of deepseek-v3 have no experts; accepted: at "
        "least 3, or dense=N with layers"},

@@ -149,8 +149,7 @@ TEST_CASE("measurements: the published tables are whole") {
   CHECK(counts["single_gpu_cnn"] ==
         Counts{{Split::calibrate, 8}, {Split::validate, 91}, {Split::unscored, 58}});
   CHECK(counts["collectives"] == Counts{{Split::calibrate, 409}, {Split::validate, 237}});
-  CHECK(counts["llm_foundry_mpt"] ==
-        Counts{{Split::calibrate, 3}, {Split::validate, 213}});
+  CHECK(counts["llm_foundry_mpt"] == Counts{{Split::calibrate, 3}, {Split::validate, 213}});
   CHECK(counts["vtrain_a100_multi_node"] == Counts{{Split::calibrate, 1}, {Split::validate, 108}});
   CHECK(counts["vtrain_a100_single_node"] == Counts{{Split::unscored, 480}});
 }
