@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -66,6 +67,11 @@ TrainerWords read_experiment_of_hydra(std::string_view text, const std::string& 
       if (name.find('$') != name.npos) {
         throw InputError(where, fmt::format("'{}'", item),
                          "accepted: the name of a file, or that file itself as --plan");
+      }
+      const std::filesystem::path relative(name);
+      const bool leaves = std::find(relative.begin(), relative.end(), "..") != relative.end();
+      if (leaves || relative.is_absolute()) {
+        throw InputError(where, fmt::format("'{}'", item), "accepted: the name of a file in train");
       }
       if (name.ends_with(".yaml")) name.resize(name.size() - std::string_view(".yaml").size());
       const std::filesystem::path folder = std::filesystem::path(file).parent_path();

@@ -30,7 +30,7 @@ TEST_CASE("streams: an error message that cannot be written leaves the exit code
   }
 }
 
-TEST_CASE("streams: a refusal is one line, whatever is refused") {
+TEST_CASE("streams: a refusal is one line, also of names with newlines") {
   const Finished finished = shell(parsim_itself + " show network $'a\\nparsim: all is well'");
   CHECK(finished.exit_code == 2);
   CHECK(finished.err.find("a?parsim: all is well") != std::string::npos);

@@ -94,6 +94,10 @@ TEST_CASE("trainer hydra: without degrees, or with names that Hydra makes, it is
             .starts_with("no degrees of parallelism in the files of its group train; accepted: "));
   CHECK(folder.refusal("  - train: ${size}\n") ==
         "'train: ${size}'; accepted: the name of a file, or that file itself as --plan");
+  for (const std::string item : {"train: ../../secret", "train: /etc/secret", "train: a/../../b"}) {
+    CHECK(folder.refusal("  - " + item + "\n") ==
+          "'" + item + "'; accepted: the name of a file in train");
+  }
   CHECK_FALSE(is_experiment_of_hydra("defaults:\n  - serve: 7b\n", "conf/serve.yaml"));
   CHECK_FALSE(is_experiment_of_hydra("a: 1\n", "a.yaml"));
 }
