@@ -41,8 +41,8 @@ class Routes {
   [[nodiscard]] std::vector<Hop> cables_of(DeviceId device) const;
   /// The cable of a device that has one, to a switch.
   [[nodiscard]] std::optional<SwitchCable> only_cable(DeviceId device) const;
-  /// The hops from one switch to another one, if one shortest path leads there: whatever devices
-  /// with such a cable to each, their route is the first's cable, these hops and the other's cable.
+  /// The hops from one switch to another one, if one shortest path leads there: for any devices
+  /// with such a cable to each, the route is the first's cable, these hops and the other's cable.
   /// Null if there are several or none. Stays valid.
   const std::vector<Hop>* only_way(SwitchId from, SwitchId to);
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/program.hpp"
@@ -76,34 +77,24 @@ TEST_CASE("signals: parsim-hw ends with parsim, and nothing is left") {
   }
 }
 
-TEST_CASE("signals: a parsim-hw that a signal ends is exit code 3 with the signal's name") {
-  const testing::TemporaryFolder folder;
-  const std::string dies = folder.write("dies", "#!/bin/bash\nkill -9 $$\n");
-  fs::permissions(dies, fs::perms::owner_all);
-  const testing::Finished finished =
-      testing::run_program(PARSIM_PROGRAM,
-                           {"calibrate", "-o", "p.json", "--network", "lenet5", "--strategy",
-                            "data", "--hw-backend", "host"},
-                           folder.folder(), {"PARSIM_HW=" + dies});
-  CHECK(finished.exit_code == 3);
-  CHECK(finished.out.find("parsim-hw was ended by signal 9 (Killed)") != std::string::npos);
-  CHECK(folder.names() == std::vector<std::string>{"dies"});
-}
-
-TEST_CASE("signals: a parsim-hw whose libraries are not there is exit code 3 with what it says") {
-  const testing::TemporaryFolder folder;
-  const std::string lacks =
-      folder.write("lacks", "#!/bin/bash\necho 'libdnnl.so.2: cannot open' >&2\nexit 127\n");
-  fs::permissions(lacks, fs::perms::owner_all);
-  const testing::Finished finished =
-      testing::run_program(PARSIM_PROGRAM,
-                           {"calibrate", "-o", "p.json", "--network", "lenet5", "--strategy",
-                            "data", "--hw-backend", "host"},
-                           folder.folder(), {"PARSIM_HW=" + lacks});
-  CHECK(finished.exit_code == 3);
-  CHECK(finished.out.find("parsim-hw cannot be started: libdnnl.so.2: cannot open") !=
-        std::string::npos);
-  CHECK(folder.names() == std::vector<std::string>{"lacks"});
+TEST_CASE("signals: a parsim-hw that ends at once is exit code 3 with how it ended") {
+  for (const auto& [script, message] : std::vector<std::pair<std::string, std::string>>{
+           {"kill -9 $$", "parsim-hw was ended by signal 9 (Killed)"},
+           {"echo 'libdnnl.so.2: cannot open' >&2\nexit 127",
+            "parsim-hw cannot be started: libdnnl.so.2: cannot open"}}) {
+    CAPTURE(message);
+    const testing::TemporaryFolder folder;
+    const std::string file = folder.write("ends", "#!/bin/bash\n" + script + "\n");
+    fs::permissions(file, fs::perms::owner_all);
+    const testing::Finished finished =
+        testing::run_program(PARSIM_PROGRAM,
+                             {"calibrate", "-o", "p.json", "--network", "lenet5", "--strategy",
+                              "data", "--hw-backend", "host"},
+                             folder.folder(), {"PARSIM_HW=" + file});
+    CHECK(finished.exit_code == 3);
+    CHECK(finished.out.find(message) != std::string::npos);
+    CHECK(folder.names() == std::vector<std::string>{"ends"});
+  }
 }
 
 TEST_CASE("signals: --hw needs no folder for temporary files, and no launcher") {

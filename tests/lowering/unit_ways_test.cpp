@@ -102,7 +102,7 @@ TEST_CASE("unit ways: one path between switches is found, two are not one") {
   way.insert(way.end(), middle.begin(), middle.end());
   way.push_back(lowering::back(last->hop));
   CHECK(way == routes.between(DeviceId{0}, DeviceId{5}).hops);
-  Cluster twice = star;  // a second cable beside the first one of the way
+  Cluster twice = star;  // a second cable next to the first one of the way
   twice.links.push_back(star[middle[0].link]);
   twice.links.back().name += " again";
   Routes two(twice);
