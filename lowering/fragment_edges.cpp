@@ -9,7 +9,8 @@ std::vector<Need> Fragments::needs(const EdgeFragment& edge) const {
   const LayerFragment& fragment = *edge.reader;
   const Consumer& reader = edge.consumer;
   const Layer& layer = network_[reader.layer];
-  const std::vector<Shape> inputs = input_shapes(network_, reader.layer);
+  // Not made for each edge: a sum may have thousands of operands.
+  const std::vector<Shape>& inputs = structure_.inputs[reader.layer.index()];
   std::vector<Need> all;
   all.reserve(fragment.cells.size());
   for (const Cell& cell : fragment.cells) {

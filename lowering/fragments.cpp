@@ -33,11 +33,10 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
 /// By layer the first that is like it: of the same kind, with the same shapes and gradients, as are
 /// all layers within so many edges of both. Prices look no further.
 std::vector<LayerId> alike(const Network& network, const GradientFlow& flow,
+                           const std::vector<std::vector<Shape>>& inputs,
                            const std::vector<std::vector<Consumer>>& readers) {
   constexpr int edges = 8;
   const std::size_t count = network.layers.size();
-  std::vector<std::vector<Shape>> inputs;
-  for (std::size_t l = 0; l < count; ++l) inputs.push_back(input_shapes(network, LayerId{l}));
   const auto same = [&](std::size_t a, std::size_t b) {
     const Layer &x = network.layers[a], &y = network.layers[b];
     const auto same_extents = [&](ParameterId p, ParameterId q) {
@@ -76,14 +75,23 @@ std::vector<LayerId> alike(const Network& network, const GradientFlow& flow,
   return {first.begin(), first.end()};
 }
 
+std::vector<std::vector<Shape>> shapes_of_inputs(const Network& network) {
+  std::vector<std::vector<Shape>> inputs;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    inputs.push_back(input_shapes(network, LayerId{l}));
+  }
+  return inputs;
+}
+
 }  // namespace
 
 Structure::Structure(const Network& network)
     : flow(gradient_flow(network)),
+      inputs(shapes_of_inputs(network)),
       readers(consumers(network)),
       reader_index(network.layers.size()),
       users(users_of_parameters(network)),
-      like(alike(network, flow, readers)) {
+      like(alike(network, flow, inputs, readers)) {
   std::size_t edges = 0;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     reader_index[l].resize(network.layers[l].inputs.size());

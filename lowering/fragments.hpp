@@ -178,6 +178,7 @@ struct SumFragment {
 struct Structure {
   explicit Structure(const Network& network);
   GradientFlow flow;
+  std::vector<std::vector<Shape>> inputs;               ///< by layer, of its operands
   std::vector<std::vector<Consumer>> readers;           ///< by layer
   std::vector<std::vector<std::int32_t>> reader_index;  ///< [layer][input]: position in readers
   std::vector<std::size_t> first_edge;  ///< by layer, of its inputs; then the number of all edges
