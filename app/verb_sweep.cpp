@@ -35,13 +35,32 @@ experiment::Shard shard_of(const experiment::Arguments& arguments) {
   });
 }
 
-experiment::Sweep sweep_of(const experiment::Arguments& arguments) {
+/// How long the whole call may take.
+struct Limit {
+  std::optional<Seconds> all;  ///< --time-limit
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+
+  /// Not below 0; nothing without a limit.
+  [[nodiscard]] std::optional<Seconds> left() const {
+    if (!all) return std::nullopt;
+    const Seconds left = *all - (std::chrono::steady_clock::now() - start);
+    return std::max(Seconds{0}, left);
+  }
+};
+
+experiment::Sweep sweep_of(const experiment::Arguments& arguments, const Limit& limit) {
   if (arguments.words.size() > 1) {
     throw InputError("sweep", fmt::format("unexpected argument '{}'", arguments.words[1]),
                      "accepted: one file, or --merge and several");
   }
   const std::string& file = arguments.words.front();
-  return experiment::read_sweep(read_file(file, "sweep"), file, report::build_version());
+  return experiment::read_sweep(read_file(file, "sweep"), file, report::build_version(), [&] {
+    if (arguments.poll) arguments.poll();
+    if (!limit.all || limit.left() > Seconds{0}) return;
+    throw InputError("--time-limit",
+                     fmt::format("{} are over before all points are numbered", to_text(*limit.all)),
+                     "accepted: more time, or fewer points");
+  });
 }
 
 /// How a point ended; the first character of what its worker hands back.
@@ -135,13 +154,12 @@ Outcome dry_run(const experiment::Sweep& sweep, const experiment::Shard& shard, 
 }
 
 Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep& sweep,
-                const experiment::Shard& shard, std::size_t jobs) {
+                const experiment::Shard& shard, std::size_t jobs, const Limit& limit) {
   const std::optional<std::string> folder = arguments.text("-o");
   if (!folder) {
     throw InputError("-o", "missing", "accepted: a folder for the results, or --dry-run");
   }
-  experiment::WorkLimits limits{jobs, time_argument(arguments, "--time-limit"),
-                                time_argument(arguments, "--point-time-limit")};
+  experiment::WorkLimits limits{jobs, limit.all, time_argument(arguments, "--point-time-limit")};
   limits.poll = arguments.poll;
   if (limits.processes > 1) check_may_fork("--jobs");
   if (limits.all) check_may_fork("--time-limit");
@@ -158,6 +176,7 @@ Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep&
   progress.before = progress.in_shard - points.size();
   experiment::Progress shown(points.size(), arguments.has("--quiet"));
   shown.next("");
+  limits.all = limit.left();
   progress.now = experiment::run_in_workers(
       points, limits, [&](std::size_t point) { return run_point(sweep, point); },
       [&](const experiment::TaskEnd& end) {
@@ -224,11 +243,12 @@ Outcome run_sweep(const experiment::Arguments& arguments) {
       throw InputError(flag, "unused without --merge", "accepted: together with --merge");
     }
   }
-  const experiment::Sweep sweep = sweep_of(arguments);
+  const Limit limit{time_argument(arguments, "--time-limit")};
+  const experiment::Sweep sweep = sweep_of(arguments, limit);
   const experiment::Shard shard = shard_of(arguments);
   const std::size_t jobs = jobs_argument(arguments).value_or(1);
   return arguments.has("--dry-run") ? dry_run(sweep, shard, jobs)
-                                    : compute(arguments, sweep, shard, jobs);
+                                    : compute(arguments, sweep, shard, jobs, limit);
 }
 
 }  // namespace parsim::app

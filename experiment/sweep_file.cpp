@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <unordered_set>
 
 #include "core/text.hpp"
 #include "experiment/files.hpp"
@@ -85,8 +86,9 @@ struct Axis {
 
 class SweepReader {
  public:
-  SweepReader(const Value& root, const std::string& file, const std::string& version)
-      : file_(file), top_(root, file, "", sweep_keys()) {
+  SweepReader(const Value& root, const std::string& file, const std::string& version,
+              const std::function<void()>& poll)
+      : file_(file), top_(root, file, "", sweep_keys()), poll_(poll) {
     sweep_.version = version;
     for (const Option& option : options()) {
       if (!is_sweepable(option)) continue;
@@ -265,9 +267,11 @@ class SweepReader {
                          "accepted: fewer; a sweep may be divided into several files");
       }
     }
-    std::set<std::string> ids;
+    constexpr std::size_t between_polls = 4096;
+    std::unordered_set<std::string> ids;  // looked up only
     std::string all;
     for (std::size_t number = 0; number < total; ++number) {
+      if (poll_ && number % between_polls == between_polls - 1) poll_();
       SweepPoint point;
       point.choice.resize(sweep_.columns.size());
       std::size_t rest = number;
@@ -335,6 +339,7 @@ class SweepReader {
 
   std::string file_;
   Fields top_;
+  const std::function<void()>& poll_;
   Sweep sweep_;
   std::vector<Axis> axes_;
   Filters skip_, only_;
@@ -378,12 +383,13 @@ Arguments Sweep::arguments(const SweepPoint& point) const {
   return arguments;
 }
 
-Sweep read_sweep(std::string_view text, const std::string& file, const std::string& version) {
-  return read_sweep(topologies::parse_document(text, file), file, version);
+Sweep read_sweep(std::string_view text, const std::string& file, const std::string& version,
+                 const std::function<void()>& poll) {
+  return SweepReader(topologies::parse_document(text, file), file, version, poll).read();
 }
 
 Sweep read_sweep(const Value& root, const std::string& file, const std::string& version) {
-  return SweepReader(root, file, version).read();
+  return SweepReader(root, file, version, {}).read();
 }
 
 }  // namespace parsim::experiment

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,8 +63,10 @@ constexpr std::size_t most_points = 1'000'000;
 /// `version`, not on how the file spells them. Throws InputError with file:line:key for unknown
 /// keys and options, values that no option accepts, unused variables, and a sweep without points or
 /// with more than `most_points`.
+///
+/// poll   called while points are numbered, which may take seconds; throws to give up
 [[nodiscard]] Sweep read_sweep(std::string_view text, const std::string& file,
-                               const std::string& version);
+                               const std::string& version, const std::function<void()>& poll = {});
 /// The same of a table that is part of a file.
 [[nodiscard]] Sweep read_sweep(const topologies::Value& root, const std::string& file,
                                const std::string& version);

@@ -236,6 +236,21 @@ TEST_CASE("sweep: --time-limit stops between points, and the next call goes on")
   CHECK(merged(folder, "r") == expected);
 }
 
+TEST_CASE("sweep: --time-limit counts from the start of the call, also while points are numbered") {
+  const TemporaryFolder folder;
+  std::string values;  // 1,000 times 200 points
+  for (int i = 1; i <= 1000; ++i) values += std::to_string(8 * i) + ", ";
+  folder.write("many.toml",
+               "[options]\nnetwork = \"lenet5\"\ncluster = \"dgx-v100\"\n[axes]\nbatch = [" +
+                   values + "]\nseed = [" + values.substr(0, values.find("1608")) + "]\n");
+  const Finished stopped = sweep(folder, {"many.toml", "-o", "r", "--time-limit", "1ms"});
+  CHECK(stopped.exit_code == 2);
+  CHECK(stopped.err ==
+        "parsim: --time-limit: 1.00 ms are over before all points are numbered; accepted: more "
+        "time, or fewer points\n");
+  CHECK_FALSE(std::filesystem::exists(folder.path("r")));
+}
+
 TEST_CASE("sweep: shards by the variables of launchers") {
   const TemporaryFolder folder;
   const auto expected = undisturbed(folder);

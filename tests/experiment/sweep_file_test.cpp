@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <new>
 #include <set>
 #include <string>
 #include <vector>
@@ -154,6 +155,17 @@ TEST_CASE("sweep file: points with the inputs of an earlier one are left out") {
       sweep_of("[axes]\nnetwork = [\"lenet5\"]\nheadroom = [\"6%\", \"0.06\", []]\n");
   CHECK(sweep.points.size() == 1);
   CHECK(sweep.repeated == 2);
+}
+
+TEST_CASE("sweep file: who numbers many points is asked every few thousand whether to go on") {
+  std::string text = "[options]\nnetwork = \"lenet5\"\n[axes]\nbatch = [";
+  for (int i = 1; i <= 10'000; ++i) text += std::to_string(i) + ",";
+  int asked = 0;
+  const Sweep sweep = read_sweep(text + "]\n", "sweep.toml", "1", [&] { ++asked; });
+  CHECK(sweep.points.size() == 10'000);
+  CHECK(asked == 2);
+  CHECK_THROWS_AS((void)read_sweep(text + "]\n", "sweep.toml", "1", [] { throw std::bad_alloc(); }),
+                  std::bad_alloc);
 }
 
 TEST_CASE("sweep file: refusals name file, line and key") {
