@@ -1,32 +1,37 @@
+#include "report/csv.hpp"
+
+#include <string_view>
+
+#include "core/text.hpp"
 #include "report/document.hpp"
 
 namespace parsim::report {
 
-namespace {
-
-/// RFC 4180: quoted if it has a comma, a quote or a line break, quotes doubled.
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+std::string csv_cell(const std::string& text) {
+  // "-" alone is no formula: the cell of what there is not.
+  const bool formula = text.size() > 1 &&
+                       std::string_view("=+-@\t\r").find(text[0]) != std::string_view::npos &&
+                       !to_number<double>(text);
+  const std::string cell = (formula ? "'" : "") + text;
+  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string out = "\"";
-  for (const char c : text) {
+  for (const char c : cell) {
     if (c == '"') out += '"';
     out += c;
   }
   return out + "\"";
 }
 
-}  // namespace
-
 std::string render_csv(const Document& document, const Terminal& /*terminal*/) {
   if (document.tables.empty()) return {};
   const Table table = table_for(Audience::programs, document.tables.at(document.csv_table));
   std::string out;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    out += (c == 0 ? "" : ",") + quoted(table.columns[c].key);
+    out += (c == 0 ? "" : ",") + csv_cell(table.columns[c].key);
   }
   out += "\n";
   for (const std::vector<TableCell>& row : table.rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) out += (c == 0 ? "" : ",") + quoted(row[c].raw);
+    for (std::size_t c = 0; c < row.size(); ++c) out += (c == 0 ? "" : ",") + csv_cell(row[c].raw);
     out += "\n";
   }
   return out;

@@ -11,6 +11,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/results_file.hpp"
+#include "report/csv.hpp"
 #include "report/page/sweep_page.hpp"
 #include "report/sweep_filter.hpp"
 #include "report/sweep_reports.hpp"
@@ -24,19 +25,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string quoted_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
 std::string csv_of(SweepRows& rows) {
   std::string out = join(rows.columns(), ",") + "\n";
   rows.each_row([&](const SweepRow& row) {
     for (std::size_t c = 0; c < row.size(); ++c) {
       if (c > 0) out += ',';
-      out += quoted_field(row[c].text);
+      out += csv_cell(row[c].text);
     }
     out += '\n';
   });

@@ -141,6 +141,17 @@ TEST_CASE("document: csv has keys and exact numbers, and quotes what needs it") 
   CHECK(render_csv(breaks) == "name\n\"a\rb\"\n\"a\nb\"\na b\n");
 }
 
+TEST_CASE("document: no cell of csv is a formula of a spreadsheet, and numbers stay numbers") {
+  Document names;
+  names.tables.emplace_back();
+  add_words(names.tables[0], "name", "name",
+            {"=1+1", "=cmd|'/C calc'!A1", "+a", "-a", "@SUM(1,2)", "\t=1", "\r=1", "-1.5e-3", "-",
+             "a=1", ""});
+  CHECK(render_csv(names) ==
+        "name\n'=1+1\n'=cmd|'/C calc'!A1\n'+a\n'-a\n\"'@SUM(1,2)\"\n'\t=1\n\"'\r=1\"\n"
+        "-1.5e-3\n-\na=1\n\n");
+}
+
 TEST_CASE("document: Markdown escapes what names could smuggle in") {
   CHECK(render_md(two_rows()) ==
         "head\n\n"
