@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/errors.hpp"
+#include "core/number_range.hpp"
 #include "core/text.hpp"
 
 namespace parsim {
@@ -91,13 +92,14 @@ const std::string& CsvTable::at(const Row& row, std::string_view column) const {
 
 double CsvTable::number(const Row& row, std::string_view column) const {
   const std::string& text = at(row, column);
-  // As of quantities (units.hpp): sums and quotients of a few of them stay finite.
-  constexpr double least = 1e-18, most = 1e24;
   const auto value = to_number<double>(text);
   const double size = value ? std::abs(*value) : 0;
-  if (value && (size == 0 || std::isnan(size) || (size >= least && size <= most))) return *value;
-  throw InputError(fmt::format("{}:{}:{}", file, row.line, column), fmt::format("'{}'", text),
-                   value ? "accepted: 0, or a number of 1e-18 to 1e24" : "accepted: a number");
+  if (value && (size == 0 || std::isnan(size) || (size >= least_number && size <= most_number)))
+    return *value;
+  throw InputError(
+      fmt::format("{}:{}:{}", file, row.line, column), fmt::format("'{}'", text),
+      value ? fmt::format("accepted: 0, or a number of {} to {}", least_number, most_number)
+            : "accepted: a number");
 }
 
 CsvTable read_csv(std::string_view text, const std::string& file) {

@@ -5,6 +5,7 @@
 
 #include "core/errors.hpp"
 #include "core/json_support.hpp"
+#include "core/number_range.hpp"
 #include "core/profile.hpp"
 
 namespace parsim {
@@ -394,7 +395,7 @@ Measurements measurements_from_json(const std::string& text, const std::string& 
   for (std::size_t i = 0; i < entry.runs.size(); ++i) {
     const Measurement& run = entry.runs[i];
     // Predictions are divided by it.
-    constexpr Seconds shortest{1e-18};
+    constexpr Seconds shortest{least_number};
     if (!run.error.empty() || run.step.median >= shortest) continue;
     root["runs"].item(i, entry.runs.size())["step"]["median_s"].refuse(
         fmt::format("{} s", run.step.median.count()), "accepted: a step that takes time");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/number_range.hpp"
 
 namespace parsim {
 
@@ -87,10 +88,6 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// What a quantity may be, in base units, if it is not 0: wider than anything that exists, and so
-/// narrow that no sum of products and quotients of a few of them leaves the range of doubles.
-constexpr double least_value = 1e-18, most_value = 1e24;
-
 /// The value in base units: 0 or within that range.
 double parse(std::string_view text, const Vocabulary& known, std::string_view where) {
   const std::string example = fmt::format("write for example {}", known.examples);
@@ -119,10 +116,10 @@ double parse(std::string_view text, const Vocabulary& known, std::string_view wh
   for (const Unit& unit : known.units) {
     if (unit.name == name) {
       const double value = number * unit.factor;
-      if (number == 0 || (value >= least_value && value <= most_value)) return value;
+      if (number == 0 || (value >= least_number && value <= most_number)) return value;
       throw InputError(where, fmt::format("'{}' is out of range", text),
                        fmt::format("{}; accepted: 0, and {} to {} without a prefix", example,
-                                   least_value, most_value));
+                                   least_number, most_number));
     }
     names.push_back(unit.name);
   }
@@ -214,7 +211,7 @@ MoneyPerHour parse_price(const std::string& text, const std::string& where) {
   double years = 0;
   const auto [end, error] = std::from_chars(span.data(), span.data() + span.size(), years);
   const std::string_view unit = trim(std::string_view(end, span.data() + span.size()));
-  if (error != std::errc{} || !(years >= least_value && years <= most_value)) refuse();
+  if (error != std::errc{} || !(years >= least_number && years <= most_number)) refuse();
   if (unit != "years" && unit != "year") refuse();
   return {amount.value / (years * (year / hour))};
 }
