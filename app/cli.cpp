@@ -272,15 +272,24 @@ void keep_inputs(const experiment::Arguments& arguments) {
       inputs.emplace_back(option.flag, std::move(text));
     }
   }
+  std::vector<std::pair<std::string_view, std::string>> outputs;
   for (const experiment::Option& option : experiment::options()) {
     const std::optional<std::string> output = arguments.text(option.flag);
     if (!option.writes_file() || !output) continue;
-    for (const auto& [where, input] : inputs) {
-      std::error_code unknown;
-      if (!std::filesystem::exists(input, unknown) || !same_file(input, *output)) continue;
+    const auto refuse_if = [&](bool same, std::string_view where) {
+      if (!same) return;
       throw InputError(option.flag, fmt::format("'{}' is also the file of {}", *output, where),
                        "accepted: another name");
+    };
+    for (const auto& [where, input] : inputs) {
+      std::error_code unknown;
+      refuse_if(std::filesystem::exists(input, unknown) && same_file(input, *output), where);
     }
+    // Two on standard output are refused by name, and an empty name is by who opens it.
+    if (output->empty() || *output == standard_output) continue;
+    for (const auto& [where, other] : outputs) refuse_if(same_file(other, *output), where);
+    const bool launch = option.flag == "-o" && arguments.has("--launch");
+    outputs.emplace_back(option.flag, launch ? *output + "/plan.json" : *output);
   }
 }
 

@@ -30,7 +30,8 @@ struct CommandLine {
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
 [[nodiscard]] const report::Format& chosen_format(const experiment::Arguments& arguments);
 
-/// Throws InputError if a file to write is one that an option or the verb reads.
+/// Throws InputError if a file to write is one that an option or the verb reads, or that another
+/// option writes.
 void keep_inputs(const experiment::Arguments& arguments);
 
 /// True if one of the files to write is "-", standard output, which then holds nothing else. Throws

@@ -85,11 +85,6 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   std::optional<OutputFile> trace;
   const std::string path = arguments.text("--trace").value_or("");
   if (arguments.has("--trace")) trace.emplace(path, "--trace");
-
-  if (arguments.has("--trace") && same_file(arguments.text("--report").value_or(""), path)) {
-    throw InputError("--report", fmt::format("'{}' is also the file of --trace", path),
-                     "accepted: another name");
-  }
   std::optional<report::ReportFile> report = report::report_file(arguments);
 
   const experiment::Answer<Machine> here =
@@ -333,16 +328,6 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     if (!request.given.contains("--pipeline-sends")) {
       request.pipeline_sends = experiment::sends_of_trainer(to_text(*trainer), *request.schedule,
                                                             request.virtual_pipeline);
-    }
-  }
-  if (arguments.has("-o") && arguments.has("--dag") && same_file(files.plan, files.dag)) {
-    throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),
-                     "accepted: another name");
-  }
-  for (const std::string& other : {files.plan, files.dag}) {
-    if (arguments.has("--hgr") && !other.empty() && same_file(other, files.hgr)) {
-      throw InputError("--hgr", fmt::format("'{}' is also the file of another option", files.hgr),
-                       "accepted: another name");
     }
   }
   if (arguments.has("--hgr") && (strategy == nullptr || strategy->name != "hypergraph")) {
