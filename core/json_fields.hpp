@@ -27,6 +27,7 @@
 #include "core/ids.hpp"
 #include "core/json_reader.hpp"
 #include "core/json_writer.hpp"
+#include "core/shared_list.hpp"
 #include "core/spelling.hpp"
 
 namespace parsim::json {
@@ -57,6 +58,8 @@ template <class T>
 inline constexpr bool is_vector = false;
 template <class T>
 inline constexpr bool is_vector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool is_vector<SharedList<T>> = true;
 template <class T>
 inline constexpr bool is_array = false;
 template <class T, std::size_t n>

@@ -8,6 +8,7 @@
 
 #include "core/cluster.hpp"
 #include "core/network.hpp"
+#include "core/shared_list.hpp"
 #include "core/spelling.hpp"
 
 namespace parsim {
@@ -18,7 +19,7 @@ namespace parsim {
 /// that part is idle.
 struct Cut {
   Dim dim = Dim::sample;
-  std::vector<std::int64_t> sizes;
+  SharedList<std::int64_t> sizes;
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
@@ -53,8 +54,8 @@ struct ZeroSharding {
 
 /// How one layer is split. The grid is the product of the cuts, row-major, the last cut fastest.
 struct LayerPlan {
-  std::vector<Cut> cuts;          ///< none: one cell that computes everything
-  std::vector<DeviceId> devices;  ///< one per cell; repeats are allowed
+  std::vector<Cut> cuts;         ///< none: one cell that computes everything
+  SharedList<DeviceId> devices;  ///< one per cell; repeats are allowed
   ZeroSharding zero;
   bool recompute = false;  ///< drop the output after forward and compute it again before backward
   Sync sync;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,31 +12,9 @@
 #include "core/cluster.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
+#include "core/shared_list.hpp"
 
 namespace parsim::lowering {
-
-/// A list that many have in common.
-template <class Value>
-class SharedList {
- public:
-  SharedList() = default;
-  SharedList(std::vector<Value> list)
-      : list_(std::make_shared<const std::vector<Value>>(std::move(list))) {}
-  [[nodiscard]] const std::vector<Value>& list() const {
-    static const std::vector<Value> none;
-    return list_ ? *list_ : none;
-  }
-  [[nodiscard]] std::size_t size() const { return list().size(); }
-  [[nodiscard]] bool empty() const { return list().empty(); }
-  [[nodiscard]] const Value& operator[](std::size_t i) const { return (*list_)[i]; }
-  /// Of lists that are one.
-  [[nodiscard]] const void* identity() const { return list_.get(); }
-  [[nodiscard]] auto begin() const { return list().begin(); }
-  [[nodiscard]] auto end() const { return list().end(); }
-
- private:
-  std::shared_ptr<const std::vector<Value>> list_;
-};
 
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {

@@ -124,6 +124,16 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
   for (RankList& ranks : first.schedule.rank_lists) {
     std::erase_if(ranks.devices, [&](DeviceId device) { return !recipe.units->keeps(device); });
   }
+  std::vector<List> kept(lists_.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const List& list = lists_[i];
+    const std::size_t each = list.devices.size() / list.cut.sizes.size();
+    for (const std::size_t part : recipe.kept[i]) {
+      kept[i].cut.sizes.push_back(list.cut.sizes[part]);
+      for (std::size_t k = 0; k < each; ++k)
+        kept[i].devices.push_back(list.devices[part * each + k]);
+    }
+  }
   first.layers.resize(plan.layers.size());
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const LayerPlan& layer = plan.layers[l];
@@ -139,13 +149,8 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
     one.cuts.assign(layer.cuts.size(), {});
     std::copy(layer.cuts.begin() + 1, layer.cuts.end(), one.cuts.begin() + 1);
     one.cuts[0].dim = Dim::sample;
-    one.devices.clear();
-    const std::size_t each = layer.devices.size() / layer.cuts[0].sizes.size();
-    for (const std::size_t part : recipe.kept[list_of_[l]]) {
-      one.cuts[0].sizes.push_back(layer.cuts[0].sizes[part]);
-      const auto begin = layer.devices.begin() + static_cast<std::ptrdiff_t>(part * each);
-      one.devices.insert(one.devices.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
-    }
+    one.cuts[0].sizes = kept[list_of_[l]].cut.sizes;
+    one.devices = kept[list_of_[l]].devices;
   }
   return true;
 }

@@ -44,7 +44,7 @@ class UnitFinder {
   /// A cut by sample with its devices.
   struct List {
     Cut cut;
-    std::vector<DeviceId> devices;
+    SharedList<DeviceId> devices;
   };
   /// Which parts of each list the kept units have.
   struct Recipe {

@@ -33,12 +33,13 @@ std::vector<std::int64_t> borders_of(const GroupCuts& cuts) {
 Cut GroupCuts::finest() const {
   Cut cut{dim, {}};
   if (dim == Dim::replica) {
-    cut.sizes.assign(most(), 1);
+    cut.sizes = std::vector<std::int64_t>(most(), 1);
     return cut;
   }
-  cut.sizes = borders_of(*this);
-  std::adjacent_difference(cut.sizes.begin(), cut.sizes.end(), cut.sizes.begin());
-  cut.sizes.erase(cut.sizes.begin());
+  std::vector<std::int64_t> sizes = borders_of(*this);
+  std::adjacent_difference(sizes.begin(), sizes.end(), sizes.begin());
+  sizes.erase(sizes.begin());
+  cut.sizes = std::move(sizes);
   return cut;
 }
 

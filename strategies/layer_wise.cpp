@@ -35,10 +35,12 @@ void assign(const StrategyInput& input, const ClusterModel& model, const Tables&
             std::size_t node, std::size_t choice, Plan& plan) {
   const layer_wise::Configuration& configuration = tables.nodes[node].configurations[choice];
   const std::vector<LayerId>& layers = tables.nodes[node].layers;
+  const SharedList<DeviceId> devices(std::vector<DeviceId>(
+      model.devices().begin(), model.devices().begin() + configuration.parts()));
   for (const LayerId layer : layers) {
     LayerPlan& chosen = plan.layers[layer.index()];
     chosen.cuts = cuts(input.network, layers[0], configuration, input.batch, model.speeds());
-    chosen.devices.assign(model.devices().begin(), model.devices().begin() + configuration.parts());
+    chosen.devices = devices;
     chosen.sync = chosen_sync(input);
   }
 }

@@ -61,7 +61,7 @@ std::string samples_of(const Cluster& cluster, const Plan& plan,
   const std::vector<std::int64_t>* sizes = nullptr;
   for (const Cut& cut : layer->cuts) {
     if (sizes != nullptr) after *= cut.sizes.size();
-    if (cut.dim == Dim::sample) sizes = &cut.sizes;
+    if (cut.dim == Dim::sample) sizes = &cut.sizes.items();
   }
   std::set<std::pair<std::int64_t, std::string>> counts;  // negative, for the largest first
   std::set<std::int64_t> numbers;

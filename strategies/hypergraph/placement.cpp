@@ -57,8 +57,7 @@ LayerPlan layer_of(const Layer& layer, const Model& model, const std::vector<Blo
   LayerPlan plan;
   if (samples.size() > 1) plan.cuts.push_back({Dim::sample, samples});
   if (channels.size() > 1) plan.cuts.push_back({Dim::channel, channels});
-  for (const std::vector<DeviceId>& row : rows)
-    plan.devices.insert(plan.devices.end(), row.begin(), row.end());
+  for (const std::vector<DeviceId>& row : rows) plan.devices.append(row);
   return plan;
 }
 

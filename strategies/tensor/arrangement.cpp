@@ -368,11 +368,12 @@ Plan Arranging::plan_of(const Arrangement& a) {
   plan.schedule.split_backward = splits_backward(input_.schedule_or_default(), a.degrees.pipeline);
   plan.schedule.rank_lists.clear();
   for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
-    const auto own = devices_of_stage(a, s);
+    const std::span<const DeviceId> of_stage = devices_of_stage(a, s);
+    const SharedList<DeviceId> own(std::vector<DeviceId>(of_stage.begin(), of_stage.end()));
     for (std::size_t l = a.cut.first[s]; l < end_of(a, s, plan.layers.size()); ++l) {
       LayerPlan& layer = plan.layers[l];
       plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(s);
-      layer.devices.assign(own.begin(), own.end());
+      layer.devices = own;
       layer.sync = chosen_sync(input_);
       if (a.degrees.context > 1) {
         std::vector<std::vector<DeviceId>> groups;

@@ -71,7 +71,7 @@ class Sharing {
     if (!may_cut(id, Dim::token)) {
       share.cuts = {{Dim::replica, std::vector<std::int64_t>(context_, 1)}};
       if (within && within->dim == Dim::replica) {
-        share.cuts[0].sizes.assign(context_ * tensor_, 1);
+        share.cuts[0].sizes = std::vector<std::int64_t>(context_ * tensor_, 1);
       } else if (within) {
         share.cuts.push_back(*within);
       }

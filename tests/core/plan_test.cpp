@@ -154,7 +154,7 @@ TEST_CASE("plan: the cells of random cuts cover the output once") {
       plan.cuts.push_back({dim, even_split(extent, parts)});
       grid *= parts;
     }
-    plan.devices.assign(grid, DeviceId{0});
+    plan.devices = std::vector<DeviceId>(grid, DeviceId{0});
     const std::vector<Cell> all = cells(network, LayerId{1}, plan, 9);
     const Region output = whole(network[LayerId{1}].out, 9);
     std::int64_t volume = 0;

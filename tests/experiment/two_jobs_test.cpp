@@ -102,7 +102,7 @@ TEST_CASE("two jobs: a plan's parts of the tokens have the slots that it was mad
         run_plan(experiment, {plan, {}, {}}).result.step_time);
   // The same step on the other two devices takes as long.
   for (LayerPlan& layer : plan.layers) {
-    for (DeviceId& device : layer.devices) device = DeviceId{device.index() + 2};
+    for (DeviceId& device : layer.devices.edit()) device = DeviceId{device.index() + 2};
   }
   for (RankList& list : plan.schedule.rank_lists) {
     for (DeviceId& device : list.devices) device = DeviceId{device.index() + 2};

@@ -114,8 +114,8 @@ TEST_CASE("estimate: replicas of unequal devices, shares or links are of several
   input.micro_batches = 2;
   CHECK(classes(equal, strategies::plan_tensor(input)) == Sizes{2});
   for (LayerPlan& layer : plan.layers) {
-    layer.cuts[0].sizes[0] -= 1;
-    layer.cuts[0].sizes[1] += 1;
+    layer.cuts[0].sizes.edit()[0] -= 1;
+    layer.cuts[0].sizes.edit()[1] += 1;
   }
   CHECK(classes(equal, plan) == Sizes{1, 1, 6});
   const World mixed("lenet5", "nodes:4x2,device=p100-sxm2*4+v100-sxm2*4,intra=50GB/s,inter=10GB/s");

@@ -112,7 +112,7 @@ Plan exchanged(Plan plan, DeviceId a, DeviceId b) {
     }
   };
   for (LayerPlan& layer : plan.layers) {
-    std::for_each(layer.devices.begin(), layer.devices.end(), exchange);
+    for (DeviceId& device : layer.devices.edit()) exchange(device);
     exchange(layer.sync.server);
   }
   for (RankList& list : plan.schedule.rank_lists) {

@@ -169,7 +169,8 @@ TEST_CASE("degrees: equal plans have equal ids, others have not") {
     if (what == 0) other.layers[1].recompute = true;
     if (what == 1) other.layers[1].zero.stage = 1;
     if (what == 2) other.buckets.clear();
-    if (what == 3) --other.layers[1].cuts[0].sizes[0], ++other.layers[1].cuts[0].sizes[1];
+    if (what == 3)
+      --other.layers[1].cuts[0].sizes.edit()[0], ++other.layers[1].cuts[0].sizes.edit()[1];
     if (what == 4) other.optimizer = Optimizer::adam;
     CAPTURE(what);
     CHECK(plan_id(world.network, other) != plan_id(world.network, data));

@@ -147,7 +147,8 @@ TEST_CASE("layer-wise: finds a plan that fits wherever one exists, against all c
           for (const LayerId layer : nodes[n].layers) {
             LayerPlan& chosen = plan.layers[layer.index()];
             chosen.cuts = cuts(network, nodes[n].layers[0], own, input.batch, model.speeds());
-            chosen.devices.assign(model.devices().begin(), model.devices().begin() + own.parts());
+            chosen.devices = std::vector<DeviceId>(model.devices().begin(),
+                                                   model.devices().begin() + own.parts());
           }
         }
         std::int64_t most = 0;

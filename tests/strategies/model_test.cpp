@@ -67,7 +67,7 @@ std::vector<std::vector<std::int64_t>> conv_cuts(const Network& network, const P
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     if (network.layers[l].kind.as<Conv>() == nullptr) continue;
     sizes.push_back(plan.layers[l].cuts.empty() ? std::vector<std::int64_t>{}
-                                                : plan.layers[l].cuts[0].sizes);
+                                                : plan.layers[l].cuts[0].sizes.items());
   }
   return sizes;
 }

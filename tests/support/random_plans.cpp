@@ -43,7 +43,8 @@ class Generator {
       const auto stage = std::distance(first.begin(), first.upper_bound(l)) - 1;
       plan_.schedule.stage_of_layer[l] = static_cast<std::int32_t>(stage);
       const std::size_t begin = static_cast<std::size_t>(stage) % devices * width;
-      for (DeviceId& device : plan_.layers[l].devices) device = DeviceId{begin + device.index()};
+      for (DeviceId& device : plan_.layers[l].devices.edit())
+        device = DeviceId{begin + device.index()};
     }
     plan_.schedule.rank_lists.clear();
     for (std::size_t d = 0; d < devices; ++d) {
@@ -104,7 +105,7 @@ class Generator {
       plan.cuts = {{Dim::sample, even_split(samples_, gpus_)}};
       plan.devices.clear();
       for (std::size_t d = 0; d < gpus_; ++d) plan.devices.emplace_back(d);
-      std::shuffle(plan.devices.begin(), plan.devices.end(), random_);
+      std::shuffle(plan.devices.edit().begin(), plan.devices.edit().end(), random_);
     } else if (id.index() > 0 && chance(3)) {
       plan.devices = plan_.layers[id.index() - 1].devices;
       if (plan.devices.size() > 1 && plan.devices.size() <= gpus_) {
