@@ -16,6 +16,7 @@
 #include <new>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "core/hash.hpp"
@@ -275,19 +276,20 @@ void OutputFile::refuse(const std::string& reason) const {
 }
 
 void commit_all(std::span<FileContent> files) {
+  std::vector<FileContent*> renamed;
   for (FileContent& one : files) {
-    if (one.file.in_place()) one.file.commit(one.content);
+    if (one.file.in_place())
+      one.file.commit(one.content);  // and is closed: a device is no longer known as one
+    else
+      renamed.push_back(&one);
   }
   const SignalsWait guard;
   try {
-    for (FileContent& one : files) {
-      if (!one.file.in_place()) one.file.stage(one.content);
-    }
+    for (FileContent* one : renamed) one->file.stage(one->content);
     std::string written;
-    for (FileContent& one : files) {
-      if (one.file.in_place()) continue;
-      one.file.publish(written);
-      written += (written.empty() ? "" : ", ") + one.file.path_;
+    for (FileContent* one : renamed) {
+      one->file.publish(written);
+      written += (written.empty() ? "" : ", ") + one->file.path_;
     }
   } catch (...) {
     for (FileContent& one : files) one.file.remove_temporary();

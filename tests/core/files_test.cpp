@@ -2,6 +2,7 @@
 #include "core/files.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -214,6 +216,24 @@ TEST_CASE("files: of several files all are written or none") {
                            .c_str(),
                        InputError);
   CHECK(folder.names() == std::vector<std::string>{"a", "b", "c", "d"});
+}
+
+TEST_CASE("files: of several files a pipe or a device stays what it is") {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.path("pipe"), path = folder.path("plan.json");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const int end = ::open(pipe.c_str(), O_RDWR);
+  REQUIRE(end >= 0);
+  std::vector<FileContent> files;
+  files.push_back({OutputFile(pipe, "--dag"), "graph"});
+  files.push_back({OutputFile(path, "-o"), "plan"});
+  commit_all(files);
+  CHECK(fs::is_fifo(pipe));
+  std::array<char, 8> read{};
+  CHECK(::read(end, read.data(), read.size()) == 5);
+  CHECK(std::string_view(read.data()) == "graph");
+  CHECK(testing::read_text(path) == "plan");
+  ::close(end);
 }
 
 TEST_CASE("files: two names of one file are seen to be one") {
