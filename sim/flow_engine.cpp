@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,13 +27,19 @@ struct Loaded {
   std::string failure;  ///< why there is none
 };
 
+/// Of a library that is there: what this machine has too little of.
+[[noreturn]] void refuse_lack(std::string_view what) {
+  throw RefusedByMachine(
+      fmt::format("{}; accepted: higher limits (ulimit -a shows them), or --engine fast", what));
+}
+
 /// The loader reads files only: one in memory.
 Loaded load() {
   std::optional<MemoryFile> file;
   try {
     file.emplace(simgrid_library_file());
   } catch (const std::system_error& error) {
-    throw RefusedByMachine("no file in memory for SimGrid: " + error.code().message());
+    refuse_lack("no file in memory for SimGrid: " + error.code().message());
   }
   // Local: SimGrid exports the functions of MPI, which a program that holds this one may have, too.
   void* handle = ::dlopen(file->path().c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -53,14 +60,20 @@ const Loaded& loaded() {
 
 }  // namespace
 
+std::string lack_of(std::string_view failure) {
+  for (const int error : {EMFILE, ENFILE, ENOMEM, EACCES, EPERM}) {
+    const std::string reason = std::generic_category().message(error);
+    if (failure.find(reason) != std::string_view::npos) return reason;
+  }
+  // The loader of glibc keeps why to itself.
+  const bool unmapped = failure.find("failed to map segment") != std::string_view::npos;
+  return unmapped ? std::generic_category().message(ENOMEM) : std::string();
+}
+
 const SimgridLibrary& simgrid_library() {
   if (loaded().library == nullptr) {
-    // Else the library is there, and the machine has no descriptors or no memory for it.
-    for (const int error : {EMFILE, ENFILE, ENOMEM, EACCES, EPERM}) {
-      const std::string reason = std::generic_category().message(error);
-      if (loaded().failure.find(reason) != std::string::npos) {
-        throw RefusedByMachine("SimGrid cannot be loaded: " + reason);
-      }
+    if (const std::string reason = lack_of(loaded().failure); !reason.empty()) {
+      refuse_lack("SimGrid cannot be loaded: " + reason);
     }
     throw InputError("--engine", "SimGrid cannot be loaded: " + loaded().failure,
                      "accepted: fast, or on Debian: apt-get install libsimgrid-dev");

@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/routes.hpp"
@@ -34,8 +35,12 @@ struct SimgridLibrary {
 /// The library's one exported function, "parsim_simgrid_library".
 using SimgridEntry = const SimgridLibrary* (*)();
 
+/// What the machine has too little of for a library that is there, by the loader's reason; "" if
+/// that says something else.
+[[nodiscard]] std::string lack_of(std::string_view failure);
+
 /// Loads the library with the first call. Throws InputError if that fails, with the loader's
-/// reason.
+/// reason; RefusedByMachine if the machine lacks what that takes.
 [[nodiscard]] const SimgridLibrary& simgrid_library();
 
 }  // namespace parsim::sim

@@ -16,6 +16,7 @@
 #include "sim/child.hpp"
 #include "sim/flow_engine.hpp"
 #include "sim/sim.hpp"
+#include "sim/simgrid_library.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim::sim {
@@ -88,6 +89,18 @@ TEST_CASE("simgrid process: a handler that throws ends it") {
   process.reset();
   CHECK(::waitpid(-1, nullptr, 0) == -1);
   CHECK(errno == ECHILD);  // none is left
+}
+
+TEST_CASE("simgrid process: a library that is there is told from one that is missing") {
+  CHECK(lack_of("libns3-wifi.so.37: failed to map segment from shared object") ==
+        "Cannot allocate memory");
+  CHECK(
+      lack_of("/proc/7/fd/3: failed to map segment from shared object: Operation not permitted") ==
+      "Operation not permitted");
+  CHECK(lack_of("/proc/7/fd/3: cannot open shared object file: Too many open files") ==
+        "Too many open files");
+  CHECK(
+      lack_of("libnowhere.so: cannot open shared object file: No such file or directory").empty());
 }
 
 TEST_CASE("simgrid process: a program that is killed takes it along") {
