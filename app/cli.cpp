@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <list>
+#include <span>
 
 #include "core/files.hpp"
 #include "report/runs.hpp"
@@ -47,23 +48,32 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-/// The only verb among the words, if it is the first: the others' options are not asked for then.
-std::optional<std::string_view> only_verb(const std::vector<std::string>& words) {
-  const auto is_verb = [](const std::string& word) {
-    return std::any_of(verbs().begin(), verbs().end(),
-                       [&](const Verb& verb) { return verb.name == word; });
-  };
-  if (words.empty() || !is_verb(words.front()) ||
-      std::count_if(words.begin(), words.end(), is_verb) > 1) {
-    return std::nullopt;
+/// The first verb among the words: CLI11 takes no second one, so no other options are asked for.
+std::optional<std::string_view> first_verb(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    for (const Verb& verb : verbs()) {
+      if (verb.name == word) return verb.name;
+    }
   }
-  return words.front();
+  return std::nullopt;
 }
 
-void declare(CLI::App& program, VerbParser& parser, bool with_options) {
+/// True if one of the words may be meant for the option, or asks for the help, which lists all.
+bool is_asked_for(const experiment::Option& option, const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    if (word.starts_with("-h") || word.starts_with("--help")) return true;
+    if (!word.starts_with("--")) return !option.flag.starts_with("--") && word.starts_with("-");
+    const std::string_view name = word.substr(0, word.find('='));
+    return name == option.flag || name == option.rules.long_name;
+  });
+}
+
+/// Without words, without what the verb takes. CLI11 compares each option with all before, so only
+/// those are declared that the words may be meant for.
+void declare(CLI::App& program, VerbParser& parser, const std::vector<std::string>* words) {
   const Verb& verb = *parser.verb;
   parser.app = program.add_subcommand(std::string(verb.name), std::string(verb.summary));
-  if (!with_options) return;
+  if (words == nullptr) return;
   parser.app->allow_extras();
   parser.app->footer(fmt::format("Example: {}", verb.example));
   parser.words.resize(verb.words.size());
@@ -74,14 +84,14 @@ void declare(CLI::App& program, VerbParser& parser, bool with_options) {
     word->type_name("");
   }
   parser.app->set_help_flag();
-  for (const experiment::Option* option : options_of(verb)) {
-    const std::string flag(option->flag), group(to_text(option->group));
-    const std::string names = option->rules.long_name.empty()
-                                  ? flag
-                                  : fmt::format("{},{}", flag, option->rules.long_name);
+  for (const experiment::Option& option : experiment::options()) {
+    if (!is_asked_for(option, *words) || !option.is_for(verb.name)) continue;
+    const std::string flag(option.flag), group(to_text(option.group));
+    const std::string names =
+        option.rules.long_name.empty() ? flag : fmt::format("{},{}", flag, option.rules.long_name);
     const std::string help =
-        option->explanation() + (repeats(verb, *option) ? "; may be repeated" : "");
-    const std::string placeholder = option->placeholder();
+        option.explanation() + (repeats(verb, option) ? "; may be repeated" : "");
+    const std::string placeholder = option.placeholder();
     if (placeholder.empty()) {
       parser.app->add_flag(names, parser.flags[flag], help)->type_name("")->group(group);
       continue;
@@ -115,9 +125,10 @@ void declare(CLI::App& program, VerbParser& parser, bool with_options) {
   std::vector<std::string> known, elsewhere;
   for (const experiment::Option* option : options_of(verb)) known.emplace_back(option->flag);
   for (const Verb& other : verbs()) {
-    const std::vector<const experiment::Option*> taken = options_of(other);
-    if (std::any_of(taken.begin(), taken.end(), [&](const experiment::Option* option) {
-          return option->flag == flag || option->rules.long_name == flag;
+    const std::span<const experiment::Option> all = experiment::options();
+    if (std::any_of(all.begin(), all.end(), [&](const experiment::Option& option) {
+          return (option.flag == flag || option.rules.long_name == flag) &&
+                 option.is_for(other.name);
         }))
       elsewhere.emplace_back(other.name);
   }
@@ -163,13 +174,13 @@ experiment::Arguments arguments_of(const VerbParser& parser) {
     }
     arguments.words.insert(arguments.words.end(), given.begin(), given.end());
   }
+  const std::span<const experiment::Option> all = experiment::options();
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;
-    const std::vector<const experiment::Option*> taken = options_of(verb);
-    const auto option =
-        std::find_if(taken.begin(), taken.end(),
-                     [&](const experiment::Option* one) { return one->flag == flag; });
-    if (texts.size() > 1 && !(*option)->rules.repeats) {
+    const auto option = std::find_if(all.begin(), all.end(), [&](const experiment::Option& one) {
+      return one.flag == flag && one.is_for(verb.name);
+    });
+    if (texts.size() > 1 && !option->rules.repeats) {
       throw InputError(flag, fmt::format("given {} times", texts.size()), "accepted: once");
     }
     arguments.values[flag] = texts;
@@ -214,11 +225,12 @@ CommandLine parse_command_line(const std::vector<std::string>& given) {
   program.require_subcommand(0, 1);
   program.set_version_flag("--version", report::build_version());
   std::list<VerbParser> parsers;  // a list: CLI11 keeps addresses
-  const std::optional<std::string_view> only = only_verb(words);
+  const std::optional<std::string_view> first = first_verb(words);
   for (const Verb& verb : verbs()) {
+    if (first && *first == words.front() && *first != verb.name) continue;
     VerbParser& parser = parsers.emplace_back();
     parser.verb = &verb;
-    declare(program, parser, !only || *only == verb.name);
+    declare(program, parser, first == verb.name ? &words : nullptr);
   }
   try {
     program.parse(
