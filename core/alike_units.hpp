@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -106,10 +107,12 @@ struct Fold {
   /// The operations are those of the kept units, and the sums of gradients those of all. Null: of
   /// all devices.
   std::shared_ptr<const AlikeUnits> units{};
-  /// Kernels and messages (of kept units) are those of the kept ones of these ranks of
-  /// tensor-parallel groups, which take part in collectives together and send each other nothing
-  /// else. All collectives are there. Null: of all ranks.
+  /// Kernels and messages (of kept units) are those of the kept ones of these ranks of tensor- or
+  /// expert-parallel groups. All collectives are there. Null: of all ranks.
   std::shared_ptr<const AlikeDevices> ranks{};
+  /// Of messages from a kept rank to another one, by both devices: to whom each rank of the kept
+  /// one's class sends the same, in the order of the class.
+  std::map<std::pair<DeviceId, DeviceId>, std::vector<DeviceId>> receivers{};
   /// Collectives of the devices of another rank alone, each with the kept rank's that it is like.
   std::vector<std::pair<OpId, OpId>> images{};
 
@@ -118,6 +121,16 @@ struct Fold {
   [[nodiscard]] bool lacks(DeviceId device) const {
     return (units != nullptr && !units->keeps(device)) ||
            (ranks != nullptr && !ranks->keeps(device));
+  }
+  /// Of a message between two devices, those that send and receive it in another rank: `number`
+  /// in the sender's class.
+  [[nodiscard]] std::pair<DeviceId, DeviceId> ends(DeviceId from, DeviceId to,
+                                                   std::size_t number) const {
+    if (ranks == nullptr || number == 0) return {from, to};
+    const std::size_t rank = ranks->units_like(from)[number];
+    const auto other = receivers.find({from, to});
+    return {ranks->image(from, rank),
+            other == receivers.end() ? ranks->image(to, rank) : other->second[number]};
   }
   /// Gives devices whose operations it lacks what those like them have.
   template <class Value>

@@ -36,6 +36,8 @@ class DagSink {
   static bool worth_walking(const PlanFragments&) { return true; }
   /// Ranks that were to be folded are not equal.
   [[nodiscard]] bool gives_up() const { return operations_.failed(); }
+  /// After the last operation: that may turn out now.
+  void end() { operations_.end(); }
   /// How many these are.
   [[nodiscard]] const RankFold& folding() const { return operations_; }
   /// Interns what the operations refer to. Throws InputError for a layer with more resharded

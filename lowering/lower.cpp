@@ -29,6 +29,7 @@ ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan, 
     dag.cluster = plan.cluster;
     DagSink sink(dag, ranks);
     Walk<DagSink>(parts, sink).run();
+    sink.end();
     if (sink.gives_up()) {
       ranks->learn(sink.folding().ranks(), sink.folding().differs());
       continue;
@@ -69,8 +70,9 @@ namespace {
 Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                      const Plan& plan, Folding folding, UnitFinder& finder) {
   std::vector<MemoryUse> memory;
-  RankSearch ranks{&cost};
-  ExecDag dag = lower(network, cluster, plan, &finder, folding.ranks ? &ranks : nullptr, &memory);
+  RankSearch ranks{&cost, folding.most_ranks};
+  ExecDag dag =
+      lower(network, cluster, plan, &finder, folding.most_ranks > 1 ? &ranks : nullptr, &memory);
   return {std::move(dag), std::move(memory)};
 }
 
@@ -163,10 +165,10 @@ PlanRun FoldedRuns::run(const Plan& plan, Executor& engine) {
       continue;
     }
     if (fold.ranks != nullptr) {
-      folding.ranks = false;
+      folding.most_ranks = fold.ranks->count() - 1;
     } else {
       folding.most_units = again ? 1 : fold.units->count() - 1;
-      folding.ranks = again;
+      folding.most_ranks = again ? Folding{}.most_ranks : 1;
     }
     if (!again && !several && !are_units(folding.most_units)) {
       folding = {};

@@ -31,7 +31,8 @@ struct Lowered {
 struct Folding {
   /// Fewer replicas than an engine could not run: each of several, among equal ones.
   std::size_t most_units = std::numeric_limits<std::size_t>::max();
-  bool ranks = true;  ///< of tensor-parallel groups
+  /// Of tensor- or expert-parallel groups no more than these; 1: none.
+  std::size_t most_ranks = std::numeric_limits<std::size_t>::max();
 };
 
 /// The same with the operations of one replica of each class of equal ones and one of their equal

@@ -96,9 +96,7 @@ void RankFold::fold(std::shared_ptr<const AlikeDevices> ranks, const CostModel& 
   times_ = std::make_unique<KernelTimes>(dag_.network, cost, dag_.precision, dag_.reduce_precision);
   const std::size_t devices = ranks_->unit_of.size();
   done_.resize(devices);
-  summed_.resize(devices);
   number_.resize(devices);
-  sums_.resize(devices);
 }
 
 bool RankFold::alike(WorkId a, WorkId b, Pass pass, DeviceId device) {
@@ -125,12 +123,42 @@ bool RankFold::alike(const Slice& a, const Slice& b) const {
   return a.role == b.role && a.micro_batch == b.micro_batch && elements(a) == elements(b);
 }
 
-OpId RankFold::next(std::vector<std::vector<OpId>>& done, std::vector<std::size_t>& number,
-                    DeviceId device, const std::vector<OpId>& after) {
-  const std::vector<OpId>& all = done[first(device).index()];
-  std::size_t& at = number[device.index()];
-  if (at == all.size()) return fail(device);
-  const OpId same = all[at++];
+bool RankFold::receivers_alike(const Transfer& a, const Transfer& b) {
+  const auto known = dag_.fold.receivers.find({a.from, a.to});
+  if (known == dag_.fold.receivers.end() || first(a.to) != first(b.to)) return false;
+  const std::vector<std::size_t>& like = ranks_->units_like(b.from);
+  const auto sender = std::find(like.begin(), like.end(), static_cast<std::size_t>(rank(b.from)));
+  known->second.resize(like.size());
+  DeviceId& receiver = known->second[static_cast<std::size_t>(sender - like.begin())];
+  if (!receiver.valid()) receiver = b.to;
+  return receiver == b.to;
+}
+
+bool RankFold::alike(const Shares& a, const Shares& b) const {
+  const auto volumes = [&](const Shares& shares) {
+    std::vector<std::int64_t> all;
+    for (const RegionId region : shares.regions) all.push_back(dag_.region(region).volume());
+    for (const RegionId need : shares.needs) {
+      for (const RegionId region : shares.regions)
+        all.push_back(intersect(dag_.region(need), dag_.region(region)).volume());
+    }
+    return all;
+  };
+  return volumes(a) == volumes(b);
+}
+
+bool RankFold::shares_alike(OpId a, OpId b) {
+  const std::int32_t x = dag_.record(a).to, y = dag_.record(b).to;
+  if (x == y) return true;
+  const auto [known, fresh] = shares_alike_.try_emplace({x, y});
+  if (fresh) known->second = alike(dag_.shares(a), dag_.shares(b));
+  return known->second;
+}
+
+OpId RankFold::next(const std::vector<OpId>& done, std::size_t& at, DeviceId device,
+                    const std::vector<OpId>& after) {
+  if (at == done.size()) return fail(device);
+  const OpId same = done[at++];
   const std::span<const OpId> awaited = dag_.predecessors(same);
   return std::equal(awaited.begin(), awaited.end(), after.begin(), after.end()) ? same
                                                                                 : fail(device);
@@ -138,7 +166,7 @@ OpId RankFold::next(std::vector<std::vector<OpId>>& done, std::vector<std::size_
 
 template <class Kind, class Equal>
 OpId RankFold::same(const Kind& op, DeviceId device, const std::vector<OpId>& after, Equal equal) {
-  const OpId of_first = next(done_, number_, device, after);
+  const OpId of_first = next(done_[first(device).index()], number_[device.index()], device, after);
   if (failed_) return of_first;
   const Op one = dag_.op(of_first);
   const Kind* const like = std::get_if<Kind>(&one);
@@ -173,67 +201,92 @@ OpId RankFold::add(const Local& op, const std::vector<OpId>& after) {
 
 OpId RankFold::add(const Transfer& op, Stream stream, const std::vector<OpId>& after) {
   if (ranks_ == nullptr) return dag_.add(op, stream, after);
-  if (failed_ || rank(op.from) < 0 || rank(op.to) != rank(op.from)) return fail();
-  if (ranks_->keeps(op.from)) return did(op.from, dag_.add(op, stream, after));
+  if (failed_ || rank(op.from) < 0 || rank(op.to) < 0) return fail();
+  const bool within = rank(op.to) == rank(op.from);
+  if (ranks_->keeps(op.from)) {
+    if (!within) dag_.fold.receivers.try_emplace({op.from, op.to}, 1, op.to);
+    return did(op.from, dag_.add(op, stream, after));
+  }
   const OpId of_first = same(op, op.from, after, [&](const Transfer& a, const Transfer& b) {
-    return a.to == first(b.to) && a.add == b.add && alike(a.slice, b.slice) &&
-           alike(a.target, b.target);
+    return (within ? a.to == first(b.to) : receivers_alike(a, b)) && a.add == b.add &&
+           alike(a.slice, b.slice) && alike(a.target, b.target);
   });
   return failed_ || dag_.stream(of_first) == stream ? of_first : fail(op.from);
 }
 
-RankFold::Members RankFold::members_of(GroupId group) {
-  if (members_.size() <= group.index()) members_.resize(group.index() + 1, Members::unknown);
-  Members& known = members_[group.index()];
-  if (known != Members::unknown) return known;
-  std::map<std::int32_t, std::size_t> ranks;  // by tensor-parallel group
-  std::set<std::int32_t> seen;
-  for (const DeviceId member : dag_.group(group)) {
-    if (rank(member) >= 0) {
-      ++ranks[ranks_->position_of[member.index()]];
-      seen.insert(rank(member));
-    } else if (dag_.fold.units == nullptr || dag_.fold.units->keeps(member)) {
-      return known = Members::others;
+void RankFold::end() {
+  if (ranks_ == nullptr || failed_) return;
+  for (const std::vector<DeviceId>& unit : ranks_->devices) {
+    for (const DeviceId device : unit) {
+      if (ranks_->keeps(device)) continue;
+      if (number_[device.index()] != done_[first(device).index()].size()) fail(device);
     }
   }
-  const bool closed = std::all_of(ranks.begin(), ranks.end(), [&](const auto& entry) {
-    return entry.second == ranks_->count();
-  });
-  if (ranks.empty()) return known = Members::others;
-  return known = closed             ? Members::all_ranks
-                 : seen.size() == 1 ? Members::one_rank
-                                    : Members::others;
+  for (const Group& group : groups_) {
+    if (group.members != Members::some_ranks || ranks_->keeps(group.leader)) continue;
+    if (group.done != collectives_[group.shape].size()) fail(group.leader);
+  }
+  for (const auto& [message, receivers] : dag_.fold.receivers) {
+    const std::set<DeviceId> each(receivers.begin(), receivers.end());
+    const bool all = each.size() == ranks_->units_like(message.first).size();
+    if (!all || !each.begin()->valid()) fail();
+  }
+}
+
+RankFold::Group RankFold::find(const std::vector<DeviceId>& members) {
+  std::map<std::int32_t, std::size_t> ranks;  // how many, by group of ranks
+  Group found;
+  found.members = Members::others;
+  std::vector<std::int32_t> shape;
+  for (const DeviceId member : members) {
+    if (rank(member) < 0) {
+      if (dag_.fold.units == nullptr || dag_.fold.units->keeps(member)) return found;
+      continue;
+    }
+    if (!found.leader.valid()) {
+      found.leader = member;
+      shape.push_back(rank(first(member)));
+    }
+    const std::int32_t position = ranks_->position_of[member.index()];
+    ++ranks[position];
+    shape.push_back(position);
+    shape.push_back(rank(member) - rank(found.leader));
+  }
+  if (ranks.empty()) return found;
+  const bool all = std::all_of(ranks.begin(), ranks.end(),
+                               [&](const auto& entry) { return entry.second == ranks_->count(); });
+  found.members = all ? Members::all_ranks : Members::some_ranks;
+  if (!all) found.shape = shapes_.try_emplace(std::move(shape), shapes_.size()).first->second;
+  if (collectives_.size() < shapes_.size()) collectives_.resize(shapes_.size());
+  return found;
+}
+
+RankFold::Group& RankFold::group_of(GroupId id) {
+  if (groups_.size() <= id.index()) groups_.resize(id.index() + 1);
+  Group& group = groups_[id.index()];
+  if (group.members == Members::unknown) group = find(dag_.group(id));
+  return group;
 }
 
 OpId RankFold::add(const Collective& op, const Shares& shares, Stream stream,
                    const std::vector<OpId>& after) {
   if (ranks_ == nullptr) return dag_.add(op, shares, stream, after);
-  const Members members = failed_ ? Members::others : members_of(op.group);
-  if (members == Members::others) return fail();
+  if (failed_) return fail();
+  Group& group = group_of(op.group);
+  if (group.members == Members::others) return fail();
   const OpId own = dag_.add(op, shares, stream, after);
-  if (members == Members::all_ranks) return own;
-  std::vector<DeviceId> of_first;  // the members in the kept rank's place
-  DeviceId leader;
-  for (const DeviceId member : dag_.group(op.group)) {
-    if (rank(member) < 0) continue;
-    of_first.push_back(first(member));
-    if (!leader.valid()) leader = member;
-  }
-  if (ranks_->keeps(leader)) {
-    summed_[leader.index()].push_back(own);
+  if (group.members == Members::all_ranks) return own;
+  std::vector<OpId>& of_first = collectives_[group.shape];
+  if (ranks_->keeps(group.leader)) {
+    of_first.push_back(own);
     return own;
   }
-  const OpId like = next(summed_, sums_, leader, after);
+  const OpId like = next(of_first, group.done, group.leader, after);
   if (failed_) return like;
-  std::vector<DeviceId> firsts;
-  for (const DeviceId member : dag_.group(GroupId{dag_.record(like).device})) {
-    if (rank(member) >= 0) firsts.push_back(member);
-  }
-  const bool equal = dag_.kind(like) == OpKind::collective && firsts == of_first &&
-                     dag_.record(like).sub == dag_.record(own).sub && dag_.stream(like) == stream &&
-                     dag_.payload(like) == dag_.payload(own);
+  const bool equal = dag_.record(like).sub == dag_.record(own).sub && dag_.stream(like) == stream &&
+                     dag_.payload(like) == dag_.payload(own) && shares_alike(like, own);
   dag_.fold.images.emplace_back(own, like);
-  return equal ? like : fail(leader);
+  return equal ? like : fail(group.leader);
 }
 
 }  // namespace parsim::lowering

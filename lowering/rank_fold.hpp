@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -24,9 +26,9 @@ struct RankSearch {
   void learn(const AlikeDevices& ranks, std::int32_t differs);
 };
 
-/// What may be the ranks of the plan's tensor-parallel groups: devices next to each other in every
-/// layer, as many as the last cut of some layer has parts, the most of these, in classes of those
-/// whose devices are alike; null if there are none.
+/// What may be the ranks of the plan's tensor- or expert-parallel groups: devices next to each
+/// other in every layer, as many as the last cut of some layer has parts, the most of these, in
+/// classes of those whose devices are alike; null if there are none.
 [[nodiscard]] std::shared_ptr<const AlikeDevices> ranks_of(const Plan& plan, const Cluster& cluster,
                                                            const RankSearch& search);
 
@@ -34,8 +36,10 @@ struct RankSearch {
 /// here, and of other ranks the collectives. What others do by themselves is compared with what the
 /// first one did as the same one in a row: it must be the same kind of operation, take as long,
 /// move as many bytes and wait for the same operations, those of other ranks being taken for the
-/// first one's. By induction, all ranks then do the same at the same dates, as long as links treat
-/// them alike, which is for the simulator to find out.
+/// first one's. So is a collective of some ranks, such as that of a tensor-parallel group among the
+/// ranks that share experts: it is compared with that of as many ranks as far apart from each
+/// other, from the first one on. By induction, all ranks then do the same at the same dates, as
+/// long as links treat them alike, which is for the simulator to find out.
 class RankFold {
  public:
   explicit RankFold(ExecDag& dag) : dag_(dag) {}
@@ -54,18 +58,35 @@ class RankFold {
   OpId add(const Transfer& op, Stream stream, const std::vector<OpId>& after);
   OpId add(const Collective& op, const Shares& shares, Stream stream,
            const std::vector<OpId>& after);
+  /// After the last operation: ranks differ, too, if one did less than the first one, or received
+  /// what others did not.
+  void end();
 
  private:
-  enum class Members : std::uint8_t { unknown, all_ranks, one_rank, others };
+  enum class Members : std::uint8_t { unknown, all_ranks, some_ranks, others };
+  /// A group of devices.
+  struct Group {
+    Members members = Members::unknown;
+    // Of some ranks:
+    DeviceId leader;        ///< the first one
+    std::size_t shape = 0;  ///< of which ranks, from the kept one on that is like the leader's
+    std::size_t done = 0;   ///< collectives
+  };
   [[nodiscard]] std::int32_t rank(DeviceId device) const { return ranks_->unit_of[device.index()]; }
-  [[nodiscard]] Members members_of(GroupId group);
+  [[nodiscard]] Group& group_of(GroupId id);
+  [[nodiscard]] Group find(const std::vector<DeviceId>& members);
   /// Whether two works of one layer take as long in each pass, and mean the same.
   [[nodiscard]] bool alike(WorkId a, WorkId b, Pass pass, DeviceId device);
   [[nodiscard]] bool alike(const Slice& a, const Slice& b) const;
-  /// The first rank's operation that is the next one in a row for a device of another rank, if it
-  /// waits for the same ones; null if ranks differ.
-  [[nodiscard]] OpId next(std::vector<std::vector<OpId>>& done, std::vector<std::size_t>& number,
-                          DeviceId device, const std::vector<OpId>& after);
+  /// Of messages of the first rank and another one, to a third.
+  [[nodiscard]] bool receivers_alike(const Transfer& a, const Transfer& b);
+  /// Whether each member has as much, and needs as much of each other one.
+  [[nodiscard]] bool alike(const Shares& a, const Shares& b) const;
+  [[nodiscard]] bool shares_alike(OpId a, OpId b);
+  /// The operation of `done`, by the first rank, that is number `at` in a row for a device of
+  /// another rank, if it waits for the same ones; null if ranks differ.
+  [[nodiscard]] OpId next(const std::vector<OpId>& done, std::size_t& at, DeviceId device,
+                          const std::vector<OpId>& after);
   /// Of a kernel or what else a device does by itself.
   template <class Kind, class Equal>
   OpId add_own(const Kind& op, const std::vector<OpId>& after, Equal equal);
@@ -94,11 +115,14 @@ class RankFold {
   std::unique_ptr<KernelTimes> times_;
   bool failed_ = false;
   std::int32_t differs_ = 0;
-  // By device: of the first rank what it did, of others how much of it they have done; collectives
-  // of one rank by its first member.
-  std::vector<std::vector<OpId>> done_, summed_;
-  std::vector<std::size_t> number_, sums_;
-  std::vector<Members> members_;  ///< by group
+  // By device: of the first rank what it did, of others how much of it they have done.
+  std::vector<std::vector<OpId>> done_;
+  std::vector<std::size_t> number_;
+  std::vector<Group> groups_;  ///< by GroupId
+  std::map<std::vector<std::int32_t>, std::size_t> shapes_;
+  std::vector<std::vector<OpId>> collectives_;  ///< by shape, of groups with the first rank
+  /// By shares of two collectives (OpRecord::to).
+  std::map<std::pair<std::int32_t, std::int32_t>, bool> shares_alike_;
   /// By work of another rank: the first rank's that it was compared with, and in which passes.
   struct Compared {
     WorkId with;

@@ -58,7 +58,7 @@ bool pairs_alike(const ExecDag& dag, PathCache& paths) {
     const Route first = paths.between(DeviceId{record.device}, DeviceId{record.to});
     const auto within = [&](DeviceId a, DeviceId b) { return cluster[a].node == cluster[b].node; };
     for (std::size_t rank = 1; rank < rank_count(dag, record.device); ++rank) {
-      const DeviceId from = of_rank(dag, record.device, rank), to = of_rank(dag, record.to, rank);
+      const auto [from, to] = ends(dag, record, rank);
       const Route& way = paths.between(from, to);
       const bool same =
           within(from, to) == within(DeviceId{record.device}, DeviceId{record.to}) &&

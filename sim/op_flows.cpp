@@ -107,8 +107,8 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
   };
   if (dag.kind(op) == OpKind::transfer) {
     for (std::size_t rank = 0; rank < rank_count(dag, record.device); ++rank) {
-      add_pair(of_rank(dag, record.device, rank), of_rank(dag, record.to, rank), dag.payload(op),
-               CollectiveChoice{});
+      const auto [from, to] = ends(dag, record, rank);
+      add_pair(from, to, dag.payload(op), CollectiveChoice{});
       if (prepared.library.empty()) continue;
       const auto call = static_cast<std::size_t>(prepared.library[op.index()]);
       result.flows.back().wait = prepared.transfer_waits[call];

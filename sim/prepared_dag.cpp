@@ -191,8 +191,10 @@ void add_routes(const ExecDag& dag, OpId id, PathCache& paths, Fidelity fidelity
     }
   };
   if (dag.kind(id) == OpKind::transfer) {
-    for (std::size_t rank = 0; rank < rank_count(dag, record.device); ++rank)
-      add_pair(of_rank(dag, record.device, rank), of_rank(dag, record.to, rank));
+    for (std::size_t rank = 0; rank < rank_count(dag, record.device); ++rank) {
+      const auto [from, to] = ends(dag, record, rank);
+      add_pair(from, to);
+    }
     return;
   }
   const std::vector<DeviceId>& group = dag.group(GroupId{record.device});

@@ -5,6 +5,7 @@
 #include <deque>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -61,15 +62,15 @@ struct RouteTable {
 
 /// A transfer or collective between different devices.
 [[nodiscard]] bool communicates(const ExecDag& dag, OpId id);
-/// Of a DAG with folded ranks, those that send what a transfer sends: how many, and the device of
-/// one of them in the place of the kept one's.
+/// Of a DAG with folded ranks, those that send what a transfer sends: how many, and the sender and
+/// the receiver in one of them.
 [[nodiscard]] inline std::size_t rank_count(const ExecDag& dag, std::int32_t device) {
   return dag.fold.ranks == nullptr ? 1 : dag.fold.ranks->units_like(DeviceId{device}).size();
 }
-[[nodiscard]] inline DeviceId of_rank(const ExecDag& dag, std::int32_t device, std::size_t rank) {
-  if (rank == 0) return DeviceId{device};
-  return dag.fold.ranks->image(DeviceId{device},
-                               dag.fold.ranks->units_like(DeviceId{device})[rank]);
+[[nodiscard]] inline std::pair<DeviceId, DeviceId> ends(const ExecDag& dag,
+                                                        const OpRecord& transfer,
+                                                        std::size_t rank) {
+  return dag.fold.ends(DeviceId{transfer.device}, DeviceId{transfer.to}, rank);
 }
 /// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
 [[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);

@@ -52,7 +52,10 @@ class Simulator final : public Executor {
     const bool must_merge = folded != Folded::no;
     PreparedDag prepared = prepare(dag, cost_, paths_, options_);
     // What was measured of the first unit's messages is not known of the others'.
-    if (must_merge && (prepared.measured_messages || !ways_alike(dag, paths_))) return std::nullopt;
+    // Hosts launch the messages between ranks one after another.
+    const bool one_by_one = options_.launch_interval > Seconds{0} && !dag.fold.receivers.empty();
+    if (must_merge && (prepared.measured_messages || one_by_one || !ways_alike(dag, paths_)))
+      return std::nullopt;
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());

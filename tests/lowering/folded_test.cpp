@@ -9,142 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "lowering/folded_runs.hpp"
 #include "lowering/unit_finder.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "tests/lowering/compare_folded.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
-#include "tests/support/program.hpp"
 #include "tests/support/random_replicas.hpp"
 #include "tests/support/tiny_networks.hpp"
 
 namespace parsim::testing {
 namespace {
-
-/// What a device sees of an operation.
-struct SeenOp {
-  OpKind kind{};
-  Stream stream{};
-  std::uint8_t sub = 0;
-  Bytes payload;
-  std::vector<DeviceId> devices;  ///< of the unit
-  Span span;
-};
-
-std::vector<DeviceId> devices_of(const ExecDag& dag, OpId id) {
-  const OpRecord& record = dag.record(id);
-  if (dag.kind(id) == OpKind::collective) return dag.group(GroupId{record.device});
-  if (dag.kind(id) == OpKind::transfer) return {DeviceId{record.device}, DeviceId{record.to}};
-  return {DeviceId{record.device}};
-}
-
-/// The operations of the devices of a rank in a unit, which are named as those of the kept ones.
-std::vector<SeenOp> seen_by(const ExecDag& dag, const Timeline& timeline, const Fold& fold,
-                            std::size_t unit, std::size_t rank) {
-  const auto number = [](const AlikeDevices& all, DeviceId device) {
-    return static_cast<std::size_t>(all.unit_of[device.index()]);
-  };
-  std::vector<SeenOp> all;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const OpId id{i};
-    SeenOp seen{dag.kind(id), dag.stream(id),   dag.record(id).sub, dag.payload(id),
-                {},           timeline.spans[i]};
-    for (DeviceId device : devices_of(dag, id)) {
-      if (fold.units != nullptr) {
-        if (number(*fold.units, device) != unit) continue;
-        device = fold.units->kept(device);
-      }
-      if (fold.ranks != nullptr) {
-        if (number(*fold.ranks, device) != rank) continue;
-        device = fold.ranks->kept(device);
-      }
-      seen.devices.push_back(device);
-    }
-    if (!seen.devices.empty()) all.push_back(std::move(seen));
-  }
-  return all;
-}
-
-bool equal(const std::vector<SeenOp>& a, const std::vector<SeenOp>& b, Seconds step) {
-  const auto near = [&](Seconds x, Seconds y) {
-    return std::abs((x - y).count()) <= 1e-9 * step.count();
-  };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const SeenOp& x, const SeenOp& y) {
-    return x.kind == y.kind && x.stream == y.stream && x.sub == y.sub && x.payload == y.payload &&
-           x.devices == y.devices && near(x.span.start, y.span.start) &&
-           near(x.span.end, y.span.end);
-  });
-}
-
-bool equal(const std::vector<DeviceUse>& a, const std::vector<DeviceUse>& b, Seconds step) {
-  const auto near = [&](Seconds x, Seconds y) {
-    return std::abs((x - y).count()) <= 1e-9 * step.count();
-  };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](const DeviceUse& x, const DeviceUse& y) {
-                      return near(x.compute, y.compute) && near(x.idle, y.idle) &&
-                             near(x.exposed_communication, y.exposed_communication);
-                    });
-}
-
-struct FoldedCounts {
-  std::size_t plans = 0, folded = 0, odd = 0, run = 0, coarser = 0, ranks = 0;
-  std::size_t several_classes = 0, any_links = 0, apart = 0;
-};
-
-/// The plan folded, without ranks and in fewer units if need be, against all of it on `reference`.
-void compare_folded(const World& world, const CostModel& cost, const Plan& plan,
-                    Executor& simulator, Executor& reference, FoldedCounts& counts) {
-  ++counts.plans;
-  std::optional<lowering::Lowered> folded =
-      lowering::lower_folded(world.network, world.cluster, cost, plan);
-  if (!folded->dag.fold) return;
-  ++counts.folded;
-  const ExecDag whole = lowering::lower(world.network, world.cluster, plan);
-  CHECK(bytes_moved(folded->dag) == bytes_moved(whole));
-  CHECK(messages(folded->dag) == messages(whole));
-  std::int64_t operations = 0;
-  for (std::size_t op = 0; op < folded->dag.size(); ++op) operations += folded->dag.count(OpId{op});
-  CHECK(operations == static_cast<std::int64_t>(whole.size()));
-  const auto several = [](const auto& all) { return all != nullptr && all->classes.size() > 1; };
-  counts.odd += several(folded->dag.fold.units) || several(folded->dag.fold.ranks) ? 1 : 0;
-  const lowering::PlanRun run =
-      lowering::run_folded(world.network, world.cluster, cost, plan, simulator);
-  if (!run.lowered.dag.fold) {
-    if (several(folded->dag.fold.units)) ++counts.apart;
-    return;
-  }
-  if (run.lowered.dag.fold.units != nullptr && folded->dag.fold.units != nullptr &&
-      run.lowered.dag.fold.units->count() < folded->dag.fold.units->count()) {
-    ++counts.coarser;
-  }
-  if (!simulator.run_folded(run.lowered.dag, FoldedLinks::alike)) ++counts.any_links;
-  *folded = run.lowered;
-  const Timeline* const found = &run.timeline;
-  ++counts.run;
-  const Fold& fold = folded->dag.fold;
-  if (fold.ranks != nullptr) ++counts.ranks;
-  const Timeline all = reference.run(whole);
-  const Seconds step = makespan(all);
-  if (several(fold.units) || several(fold.ranks)) ++counts.several_classes;
-  const std::size_t units = fold.units == nullptr ? 1 : fold.units->count();
-  const std::size_t ranks = fold.ranks == nullptr ? 1 : fold.ranks->count();
-  for (std::size_t u = 0; u < units; ++u) {
-    const std::size_t kept = fold.units == nullptr ? 0 : fold.units->kept_of(u);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const std::size_t rank = fold.ranks == nullptr ? 0 : fold.ranks->kept_of(r);
-      CHECK(equal(seen_by(folded->dag, *found, fold, kept, rank), seen_by(whole, all, fold, u, r),
-                  step));
-    }
-  }
-  const std::size_t devices = world.cluster.devices.size();
-  CHECK(equal(device_use(folded->dag, *found, devices), device_use(whole, all, devices), step));
-  CHECK(found->hop_bytes == all.hop_bytes);
-  CHECK(found->bytes_reduced_in_network == testing::approx(all.bytes_reduced_in_network));
-}
 
 void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
                     FoldedCounts& counts) {
@@ -164,18 +41,6 @@ void compare_folded(const World& world, std::uint64_t seed, std::size_t count,
     CAPTURE(i);
     compare_folded(world, *world.cost, plans.next(), *simulator, *simulator, counts);
   }
-}
-
-/// Against the whole DAG, of which nothing is merged.
-void compare_with_whole(const World& world, const CostModel& cost, const Plan& plan, bool nccl,
-                        FoldedCounts& counts) {
-  sim::SimOptions options;
-  options.engine = sim::Engine::fast;
-  if (nccl) options.collectives = sim::CollectiveCost::nccl;
-  const auto simulator = sim::make_simulator(world.cluster, cost, options);
-  options.merge = false;
-  const auto reference = sim::make_simulator(world.cluster, cost, options);
-  compare_folded(world, cost, plan, *simulator, *reference, counts);
 }
 
 TEST_CASE("folded: the operations and times of one of several equal replicas, on random plans") {
@@ -349,52 +214,6 @@ TEST_CASE("folded: of the machines of a leaf switch those amid a ring are simula
   CHECK(run.timeline.hop_bytes == all.hop_bytes);
   // Of the four machines of a leaf switch those in the middle of the ring are alike, too.
   CHECK(run.timeline.merged_operations > static_cast<std::int64_t>(dag.size()) / 5);
-}
-
-TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
-  FoldedCounts counts, slow;  // with a device that is slower than the others
-  const TemporaryFolder folder;
-  // Without biases, which the first rank alone adds.
-  const Network llama = networks::load_network(
-      folder.write("config.json",
-                   R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 8,
-                       "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 512,
-                       "vocab_size": 512, "max_position_embeddings": 64})"),
-      {}, "test");
-  for (const char* fabric : {"nodes:2x8,device=v100-sxm2,nics=8", "nodes:4x4,device=v100-sxm2",
-                             "nvswitch:8,device=v100-sxm2", "dgx-v100"}) {
-    const World world(llama, topologies::load_cluster(fabric, "test"));
-    for (const std::int32_t tensor : {2, 4}) {
-      for (const std::int32_t stages : {1, 2}) {
-        for (const std::int32_t zero : {0, 1, 3}) {
-          if (zero == 3 && stages > 1) continue;
-          strategies::StrategyInput input = world.input(64);
-          input.tensor_parallel = tensor;
-          input.pipeline_parallel = stages;
-          input.zero_stage = zero;
-          input.sequence_parallel = zero != 0;
-          if (stages == 2 && zero == 1) input.virtual_pipeline = 2;
-          if (stages == 1 && zero == 1) input.context_parallel = 2;
-          const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
-          CAPTURE(fabric);
-          CAPTURE(tensor);
-          CAPTURE(stages);
-          CAPTURE(zero);
-          compare_with_whole(world, *world.cost, plan, zero != 0, counts);
-          std::vector<double> factors(world.cluster.devices.size(), 1);
-          factors[(counts.plans * 5) % factors.size()] = 1.5;
-          const auto cost = sim::make_slowed(*world.cost, factors);
-          compare_with_whole(world, *cost, plan, zero != 0, slow);
-        }
-      }
-    }
-  }
-  MESSAGE(counts.plans << " plans, " << counts.run << " run, of them by ranks: " << counts.ranks);
-  CHECK(counts.ranks > 20);
-  MESSAGE("with a slow device: " << slow.run << " run, of them by ranks: " << slow.ranks
-                                 << ", over any links: " << slow.any_links);
-  CHECK(slow.ranks >= 15);
-  CHECK(slow.any_links >= 15);
 }
 
 }  // namespace

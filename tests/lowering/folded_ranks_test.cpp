@@ -1,0 +1,125 @@
+// Equal ranks of tensor- and expert-parallel groups in a folded DAG.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lowering/lower.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/plan_support.hpp"
+#include "tests/lowering/compare_folded.hpp"
+#include "tests/support/program.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim::testing {
+namespace {
+
+std::unique_ptr<CostModel> with_slow_device(const World& world, std::size_t number) {
+  std::vector<double> factors(world.cluster.devices.size(), 1);
+  factors[number % factors.size()] = 1.5;
+  return sim::make_slowed(*world.cost, factors);
+}
+
+TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
+  FoldedCounts counts, slow;  // with a device that is slower than the others
+  const TemporaryFolder folder;
+  // Without biases, which the first rank alone adds.
+  const Network llama = networks::load_network(
+      folder.write("config.json",
+                   R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 8,
+                       "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 512,
+                       "vocab_size": 512, "max_position_embeddings": 64})"),
+      {}, "test");
+  for (const char* fabric : {"nodes:2x8,device=v100-sxm2,nics=8", "nodes:4x4,device=v100-sxm2",
+                             "nvswitch:8,device=v100-sxm2", "dgx-v100"}) {
+    const World world(llama, topologies::load_cluster(fabric, "test"));
+    for (const std::int32_t tensor : {2, 4}) {
+      for (const std::int32_t stages : {1, 2}) {
+        for (const std::int32_t zero : {0, 1, 3}) {
+          if (zero == 3 && stages > 1) continue;
+          strategies::StrategyInput input = world.input(64);
+          input.tensor_parallel = tensor;
+          input.pipeline_parallel = stages;
+          input.zero_stage = zero;
+          input.sequence_parallel = zero != 0;
+          if (stages == 2 && zero == 1) input.virtual_pipeline = 2;
+          if (stages == 1 && zero == 1) input.context_parallel = 2;
+          const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+          CAPTURE(fabric);
+          CAPTURE(tensor);
+          CAPTURE(stages);
+          CAPTURE(zero);
+          compare_with_whole(world, *world.cost, plan, zero != 0, counts);
+          const auto cost = with_slow_device(world, counts.plans * 5);
+          compare_with_whole(world, *cost, plan, zero != 0, slow);
+        }
+      }
+    }
+  }
+  MESSAGE(counts.plans << " plans, " << counts.run << " run, of them by ranks: " << counts.ranks);
+  CHECK(counts.ranks > 30);
+  MESSAGE("with a slow device: " << slow.run << " run, of them by ranks: " << slow.ranks
+                                 << ", over any links: " << slow.any_links);
+  CHECK(slow.ranks >= 15);
+  CHECK(slow.any_links >= 15);
+}
+
+TEST_CASE("folded: ranks that share experts, and those that hand parts to each other") {
+  FoldedCounts counts, slow;
+  std::size_t larger = 0;
+  const TemporaryFolder folder;
+  const Network mixtral = networks::load_network(
+      folder.write("config.json",
+                   R"({"model_type": "mixtral", "hidden_size": 256, "num_attention_heads": 8,
+                       "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 512,
+                       "vocab_size": 512, "max_position_embeddings": 64, "num_local_experts": 8,
+                       "num_experts_per_tok": 2})"),
+      {}, "test");
+  const World world(mixtral, topologies::load_cluster("nodes:4x4,device=v100-sxm2,nics=4", "test"));
+  for (const std::int32_t tensor : {1, 2}) {
+    for (const std::int32_t stages : {1, 2}) {
+      for (const std::int32_t experts : {2, 4, 8}) {
+        for (const bool overlap : {false, true}) {
+          if (overlap && tensor == 1) continue;
+          strategies::StrategyInput input = world.input(64);
+          input.tensor_parallel = tensor;
+          input.pipeline_parallel = stages;
+          input.expert_parallel = experts;
+          input.expert_tensor_parallel = 1;
+          input.micro_batches = 2;
+          input.sequence_parallel = tensor > 1;
+          input.tensor_overlap = overlap;
+          input.zero_stage = experts == 4 ? 1 : 0;
+          const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+          CAPTURE(tensor);
+          CAPTURE(stages);
+          CAPTURE(experts);
+          CAPTURE(overlap);
+          compare_with_whole(world, *world.cost, plan, experts == 4, counts);
+          const Fold fold =
+              lowering::lower_folded(world.network, world.cluster, *world.cost, plan).dag.fold;
+          if (fold.ranks != nullptr && fold.ranks->count() > static_cast<std::size_t>(tensor))
+            ++larger;
+          // Hosts launch messages between ranks one after another.
+          if (overlap) compare_with_whole(world, *world.cost, plan, false, counts, Seconds{3e-5});
+          const auto cost = with_slow_device(world, counts.plans * 5);
+          compare_with_whole(world, *cost, plan, experts == 4, slow);
+        }
+      }
+    }
+  }
+  MESSAGE(counts.plans << " plans, " << counts.run << " run, of them by ranks: " << counts.ranks
+                       << ", with messages between ranks: " << counts.between_ranks
+                       << "; folded by more than a tensor-parallel group: " << larger);
+  MESSAGE("with a slow device: " << slow.run << " run, of them by ranks: " << slow.ranks);
+  CHECK(counts.ranks >= 8);
+  CHECK(counts.between_ranks >= 2);
+  CHECK(larger >= 10);
+  CHECK(slow.ranks >= 3);
+}
+
+}  // namespace
+}  // namespace parsim::testing
