@@ -91,7 +91,7 @@ TEST_CASE("simgrid process: a handler that throws ends it") {
   CHECK(errno == ECHILD);  // none is left
 }
 
-TEST_CASE("simgrid process: a library that is there is told from one that is missing") {
+TEST_CASE("simgrid process: a library that is there is not called missing") {
   CHECK(lack_of("libns3-wifi.so.37: failed to map segment from shared object") ==
         "Cannot allocate memory");
   CHECK(
