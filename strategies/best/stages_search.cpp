@@ -33,7 +33,10 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
                                                    lowering::Estimator& estimator,
                                                    const Price& limit) {
   if (!has_mixed_stages(input)) return {};
-  constexpr std::size_t finalists = 6;
+  // Where simulations take long, estimates must do, which take long, too: of fewer plans.
+  constexpr std::size_t most = 100'000;  // layers x devices
+  const bool large = input.network.layers.size() * workers(input).size() > most;
+  const std::size_t finalists = large ? 2 : 6;
   std::vector<PipelineSchedule> schedules{PipelineSchedule::one_f_one_b,
                                           PipelineSchedule::zero_bubble};
   if (input.schedule) schedules = {*input.schedule};
@@ -42,9 +45,7 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
   // of.
   StrategyInput asked =
       with_groups(input, {groups.front().sequence_parallel, input.tensor_overlap});
-  // Where simulations take long, estimates must do.
-  constexpr std::size_t most = 100'000;  // layers x devices
-  if (input.network.layers.size() * workers(input).size() > most) asked.simulate = {};
+  if (large) asked.simulate = {};
   if (!asked.zero_stage) asked.zero_stage = 1;  // more of ZeRO sends more
   std::vector<PricedPlan> candidates;
   Price useful = limit;
