@@ -11,6 +11,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "validation/embedded.hpp"
+#include "validation/published_kernel.hpp"
 
 namespace parsim::validation {
 
@@ -21,8 +22,12 @@ constexpr std::string_view aliases_file = "validation/aliases.toml";
 
 /// Columns that name a row, in this order, if the table has them.
 constexpr std::string_view naming_columns[] = {
-    "collective",   "model", "layer",  "machine",   "gpu",       "cudnn",
-    "nccl_version", "nodes", "n_gpus", "precision", "framework", "parallelism"};
+    "collective", "model",        "op",    "layer",  "machine",   "gpu",       "dtype",
+    "cudnn",      "nccl_version", "nodes", "n_gpus", "precision", "framework", "parallelism"};
+/// The same of kernels, each with its column's name.
+constexpr std::string_view extent_columns[] = {
+    "m",      "n",    "k",     "seq", "heads",   "kv_heads", "head_dim", "mode",
+    "causal", "c_in", "c_out", "r",   "in_size", "stride",   "rows",     "cols"};
 
 std::string name_of(const CsvTable& table, const CsvTable::Row& row) {
   std::vector<std::string> words;
@@ -33,12 +38,19 @@ std::string name_of(const CsvTable& table, const CsvTable::Row& row) {
     if (column == "cudnn") text = fmt::format("cuDNN {}", text);
     words.push_back(std::move(text));
   }
+  if (has_kernels(table)) {
+    for (const std::string_view column : extent_columns) {
+      const std::string text = table.at(row, column);
+      if (!text.empty()) words.push_back(fmt::format("{} {}", column, text));
+    }
+  }
   for (const std::string_view column : {"batch_per_gpu", "batch"}) {
     if (!table.at(row, column).empty()) {
       words.push_back(fmt::format("{} {}", column, table.at(row, column)));
     }
   }
   if (table.has("size_bytes")) words.push_back(fmt::format("{} B", table.at(row, "size_bytes")));
+  if (table.has("data_MiB")) words.push_back(fmt::format("{} MiB", table.at(row, "data_MiB")));
   return fmt::format("{} (line {})", join(words), row.line);
 }
 
@@ -62,8 +74,17 @@ bool failed_for_memory(const std::string& status) {
                      [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
+/// Column data_MiB counts the tensor of one rank, size_bytes the largest buffer of the collective.
+std::string bytes_of_mebibytes(const CsvTable& table, const CsvTable::Row& row) {
+  double bytes = table.number(row, "data_MiB") * 1024 * 1024;
+  if (table.at(row, "collective") == "all_gather") bytes *= table.number(row, "n_gpus");
+  return fmt::format("{:.0f}", bytes);
+}
+
 void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim) {
-  if (table.has("size_bytes")) {
+  const bool by_rank = table.has("collective") && table.has("data_MiB");
+  if (by_rank) claim.what["size_bytes"] = bytes_of_mebibytes(table, row);
+  if (by_rank || table.has("size_bytes")) {
     claim.quantity = "collective-time";
     claim.unit = "us";
     std::string_view time = "time_us_inplace";
@@ -72,6 +93,14 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     }
     claim.expected = table.number(row, time);
     if (table.at(row, "usable") == "no") claim.what["split"] = "unscored";
+  } else if (has_kernels(table)) {
+    claim.quantity = "kernel-time";
+    claim.unit = "us";
+    std::string_view time = "time_us";
+    for (const std::string_view better : {"median_us", "sustained_us"}) {
+      if (!table.at(row, better).empty()) time = better;
+    }
+    claim.expected = table.number(row, time);
   } else if (table.has("total_ms") || table.has("fwd_ms")) {
     claim.quantity = "step-time";
     claim.unit = "ms";
@@ -85,8 +114,10 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
   } else {
     throw InputError(
         table.file, "no column with a measurement",
-        "accepted: size_bytes with time_us or time_us_outofplace, total_ms (or fwd_ms and "
-        "bwd_ms), or value with unit");
+        "accepted: size_bytes (or data_MiB) with time_us or time_us_outofplace, total_ms (or "
+        "fwd_ms and "
+        "bwd_ms), value with unit, or time_us (median_us, sustained_us) of a kernel with m, n and "
+        "k, or head_dim");
   }
   if (!(claim.expected > 0)) {
     throw InputError(fmt::format("{}:{}", table.file, row.line),

@@ -27,9 +27,12 @@ enum class Split : std::uint8_t { calibrate, validate, unscored };
 /// The rows of a table as claims of one set, all of its columns in `what`, and the line as "line".
 /// The columns decide the quantity:
 ///
-///     size_bytes                        "collective-time"   time_us_outofplace, else _inplace; us
+///     size_bytes, or collective and     "collective-time"   time_us_outofplace, else _inplace; us
+///     data_MiB (of one rank's tensor)
 ///     fwd_ms, bwd_ms or total_ms        "step-time"         total_ms, else their sum; ms
 ///     value                             "throughput"        value, in `unit`
+///     m, n, k or head_dim               "kernel-time"       sustained_us, else median_us, else
+///                                                           time_us; us
 ///
 /// A run that failed for lack of memory has no value, and "out of memory", "OOM", "failed" or "did
 /// not run" in its `status`: Claim::ran is false, and only its memory is predicted.

@@ -12,6 +12,7 @@
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
 #include "validation/published_collective.hpp"
+#include "validation/published_kernel.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
@@ -301,6 +302,10 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       static_cast<void>(cluster_of(claim));
       return {};
     }
+    if (claim.quantity == "kernel-time") {
+      static_cast<void>(kernel_seconds(claim));
+      return {};
+    }
     if (!column(claim, "layer").empty()) return "a single layer, not a network";
     static_cast<void>(load_network_of(claim));
     static_cast<void>(precision_of(claim));
@@ -324,6 +329,7 @@ Prediction PublishedPredictor::operator()(const Claim& claim) const {
   try {
     if (claim.quantity == "throughput") return throughput(claim);
     if (claim.quantity == "step-time") return step_time(claim);
+    if (claim.quantity == "kernel-time") return {1e6 * kernel_seconds(claim), {}, {}};
     return collective_time(claim);
   } catch (const InputError& error) {
     return {std::nullopt, std::nullopt, error.what()};

@@ -96,9 +96,12 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
   std::vector<std::unique_ptr<Training>> trainings(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Claim& claim = rows[i];
-    if (claim.quantity == "collective-time" || !claim.ran) {
+    const bool collective = claim.quantity == "collective-time";
+    if (collective || claim.quantity == "kernel-time" || !claim.ran) {
       throw InputError(location_of(claim, "value"),
-                       claim.ran ? "a collective" : "a run that did not end",
+                       !claim.ran   ? "a run that did not end"
+                       : collective ? "a collective"
+                                    : "a kernel",
                        "accepted: measured training steps");
     }
     experiment::FittedStep& step = fitted.emplace_back(described(claim));

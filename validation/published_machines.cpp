@@ -178,13 +178,15 @@ std::string built_call(const Claim& claim) {
       if (contains(machine, word)) interconnect = machine;
     }
   }
-  const bool nvlink = (contains(interconnect, "nvlink") || contains(interconnect, "nvswitch")) &&
-                      !contains(interconnect, "without nvlink");
+  const bool unsaid = interconnect.empty() && is_module(model);
+  const bool nvlink =
+      unsaid || ((contains(interconnect, "nvlink") || contains(interconnect, "nvswitch")) &&
+                 !contains(interconnect, "without nvlink"));
   if (each > 1 && !nvlink && !interconnect.empty() && !contains(interconnect, "pcie") &&
       !contains(interconnect, "nvlink")) {
     refuse_interconnect(claim, interconnect);
   }
-  // Without any text: PCIe of the GPU's generation.
+  // Without any text: NVLink of modules (SXM), PCIe of the GPU's generation of cards.
   const LineRate inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
   if (nodes == 1) {
     const bool sockets =

@@ -293,6 +293,11 @@ TEST_CASE("published: machines by their alias, else from what the row says") {
         "nodes:2x8,device=a100-sxm4-40,intra=300GB/s,intra-kind=nvlink3,inter=12.5GB/s,"
         "inter-kind=efa,nics=4,intra-latency=1us,"
         "inter-latency=36.5us");
+  // Nothing said: modules have NVLink, cards the slots of their generation.
+  CHECK(call("A100-SXM4-40GB,mine,1,4,4,") ==
+        "star:4,device=a100-sxm4-40,rate=300GB/s,kind=nvlink3,latency=1us");
+  CHECK(call("V100-PCIe,mine,1,4,4,") ==
+        "star:4,device=v100-pcie,rate=15.75GB/s,kind=pcie3,latency=500ns");
   CHECK(call("GeForce RTX 3090,mine,1,4,4,PCIe 4") ==
         "star:4,device=rtx-3090,rate=31.5GB/s,kind=pcie4,latency=500ns");
   const auto gpus = [&](const std::string& fields) {
