@@ -214,14 +214,33 @@ std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts, std::siz
   return different;
 }
 
+/// Every layer cut over all devices, by sample or as Megatron-LM cuts it: what a change may make of
+/// a layer does not depend on which plans fit or are fast as a whole.
+void add_whole_cuts(const StrategyInput& input, std::vector<Plan>& templates) {
+  StrategyInput whole = input;
+  whole.simulate = {};
+  whole.accepts = {};
+  whole.pipeline_parallel = whole.data_parallel = 1;
+  whole.virtual_pipeline = 1;
+  whole.tensor_parallel = static_cast<std::int32_t>(workers(input).size());
+  for (const auto plan : {plan_tensor, plan_data}) {
+    try {
+      templates.push_back(plan(whole));
+    } catch (const InputError&) {  // layers that cannot be cut so often
+    }
+  }
+}
+
 /// The changed copies of the best starts.
 std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator& estimator,
                                  const std::vector<PricedPlan>& all, std::int64_t budget) {
   std::vector<Plan> templates;
   for (const PricedPlan& start : all) templates.push_back(start.plan);
+  const auto well_searched = static_cast<std::size_t>(budget / enough_evaluations);
+  // Where a start gets few evaluations they go to what the starts have.
+  if (well_searched >= fewest_starts) add_whole_cuts(input, templates);
   const std::vector<PricedPlan> starts =
-      distinct(all, std::clamp(static_cast<std::size_t>(budget / enough_evaluations), fewest_starts,
-                               most_starts));
+      distinct(all, std::clamp(well_searched, fewest_starts, most_starts));
   std::vector<PricedPlan> results;
   const std::size_t count = starts.size();
   const double share = 1 / static_cast<double>(count);

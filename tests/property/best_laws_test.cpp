@@ -134,5 +134,18 @@ TEST_CASE("random cases: best is not slower with more memory or one option less"
   CHECK(std::max(memory.worst, options.worst) <= 0.1);
 }
 
+// Of the plans that fit in more memory none had the second product cut by its inputs, so that no
+// change could borrow that.
+TEST_CASE("best: changes cut a layer as no start does") {
+  const auto on_three = [](std::int64_t memory) {
+    return best_of({"simulate", "--network", "mlp", "--cluster",
+                    "ring:3,device=t4,rate=25GB/s,latency=29us", "--batch", "32", "--optimizer",
+                    "sgd", "--override", fmt::format("devices.*.memory={}B", memory)});
+  };
+  const std::optional<Found> little = on_three(8'587'646), more = on_three(10'734'557);
+  REQUIRE((little && more));
+  CHECK(more->step <= little->step);
+}
+
 }  // namespace
 }  // namespace parsim
