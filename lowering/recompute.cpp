@@ -1,6 +1,7 @@
 #include "lowering/recompute.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -117,9 +118,15 @@ std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chai
     least = std::max(least, element.bytes - 1);
     all += element.whole;
   }
-  double most = all;
+  // The fewer bytes, the sooner each try ends: up from the least, then between the last two.
+  double most = std::max(2 * least, 1.0);
   Segments best = segments_within(chain, most);
-  while (most - least > 0.5) {  // bytes are whole
+  while (best.begins.empty() && most < all) {
+    least = most;
+    most = std::min(2 * most, all);
+    best = segments_within(chain, most);
+  }
+  while (most - least > 0.5) {
     const double middle = (least + most) / 2;
     if (Segments found = segments_within(chain, middle); found.begins.empty()) {
       least = middle;
@@ -128,12 +135,13 @@ std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chai
       most = middle;
     }
   }
+  most = std::floor(most);  // bytes are whole
   if (in_flight == 1) return best.begins;
   // A higher peak of one micro-batch keeps less of the others.
   const auto others = static_cast<double>(in_flight - 1);
   constexpr double step = 1.05;
   double lowest = most + others * best.kept;
-  for (double peak = most * step; peak < all * step; peak *= step) {
+  for (double peak = most * step; peak < std::min(all * step, lowest); peak *= step) {
     Segments found = segments_within(chain, std::min(peak, all));
     const double whole = std::min(peak, all) + others * found.kept;
     if (whole >= lowest) continue;
