@@ -12,6 +12,7 @@
 #include "experiment/attention.hpp"
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
+#include "experiment/largest_batch.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
 #include "experiment/precision.hpp"
@@ -261,12 +262,12 @@ Experiment::Experiment(const Request& asked)
     batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
     if (layout) check_layout_batch();
   }
+  check_batch(network, request.precision, batch, plan ? request.plan_file : "--batch");
   check_objective(request.objective, cluster);
   check_failures(request.failures, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
-  for (std::string& warning : precision_warnings(cluster, request.precision)) {
+  for (std::string& warning : precision_warnings(cluster, request.precision))
     warnings.push_back(std::move(warning));
-  }
   for (const auto& [name, value] : request.dims) {
     const bool of_samples = name == "batch" || name == "batch_size" || name == "N";
     if (of_samples && value != batch) {

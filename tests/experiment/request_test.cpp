@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "experiment/largest_batch.hpp"
+#include "networks/networks.hpp"
 #include "strategies/layout.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/refusal.hpp"
@@ -154,6 +156,25 @@ TEST_CASE("request: wrong overrides are refused with what is accepted") {
           "--override devices.*.mtbf: the number is 0; accepted: a positive number");
   refused("devices.d7.memory=8GiB",
           "--override: no device 'd7' in cluster 'star'; accepted: d0, d1; did you mean 'd0'?");
+}
+
+TEST_CASE("request: a batch whose bytes 64 bits could not count is refused") {
+  const Network network = networks::load_network("llama-3-8b", {}, "test");
+  const auto answer = [&](std::int64_t batch) {
+    return testing::refusal_of([&] {
+      check_batch(network, Precision::bf16, batch, "--batch");
+      return true;
+    });
+  };
+  const std::string refused = answer(1'000'000'000);
+  CHECK(refused.starts_with("--batch: 1000000000 samples of "));
+  const std::string accepted = "accepted: at most ";
+  const std::size_t at = refused.find(accepted);
+  REQUIRE(at != std::string::npos);
+  const std::int64_t most = std::stoll(refused.substr(at + accepted.size()));
+  CHECK(most > 100'000);
+  CHECK(answer(most) == "accepted");
+  CHECK(answer(most + 1).starts_with("--batch"));
 }
 
 TEST_CASE("request: an option that changes nothing is refused") {
