@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/errors.hpp"
 #include "experiment/sweep_file.hpp"
@@ -68,7 +69,13 @@ std::string date_of(const Fields& fields) {
                     std::equal(date.begin(), date.end(), form.begin(), [](char c, char wanted) {
                       return wanted == 'd' ? c >= '0' && c <= '9' : c == '-';
                     });
-  if (good) return date;
+  const auto number = [&](std::size_t at) { return std::stoi(date.substr(at, 2)); };
+  using std::chrono::year_month_day, std::chrono::year, std::chrono::month, std::chrono::day;
+  if (good &&
+      year_month_day(year(100 * number(0) + number(2)), month(static_cast<unsigned>(number(5))),
+                     day(static_cast<unsigned>(number(8))))
+          .ok())
+    return date;
   throw InputError(fields.where("date"), fmt::format("'{}'", date),
                    "accepted: year, month and day of the price, as in \"2020-05-14\"");
 }
@@ -188,6 +195,11 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
                            "--plan", "--layout", "--scaling"}) {
     if (!job.arguments.has(flag)) continue;
     throw InputError(where, fmt::format("{}, which 'buy' chooses for each candidate", flag),
+                     "accepted: network, batch, precision, optimizer and the like");
+  }
+  for (const char* flag : {"--override", "--calibrate-with"}) {
+    if (!job.arguments.has(flag)) continue;
+    throw InputError(where, fmt::format("{}, which is about one cluster", flag),
                      "accepted: network, batch, precision, optimizer and the like");
   }
   for (const std::string& name : job.arguments.texts("--strategy")) {

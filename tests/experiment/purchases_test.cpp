@@ -199,6 +199,10 @@ TEST_CASE("buy: files of jobs and offers are refused with place, found and accep
             .find("the name 'a' occurs twice; accepted: unique names") != std::string::npos);
   CHECK(of_offers(offer("a", "price = \"3k\"", "nics = 3")).find("offers.toml:12:offers.nics") ==
         0);
+  std::string impossible = offer("a", "price = \"3k\"");
+  impossible.replace(impossible.find("2024-01-31"), 10, "2023-02-29");
+  CHECK(of_offers(impossible).find("offers.date: '2023-02-29'; accepted: year, month and day") !=
+        std::string::npos);
   CHECK(of_job("samples = 10\n").find("job.toml: no 'samples' or no [options]; accepted:") == 0);
   CHECK(of_job("samples = 10\n[options]\nnetwork = \"lenet5\"\n")
             .find("no network or no batch; accepted: both") != std::string::npos);
@@ -206,6 +210,9 @@ TEST_CASE("buy: files of jobs and offers are refused with place, found and accep
                "[options]\nnetwork = \"lenet5\"\nbatch = 8\n") ==
         "job.toml:1:electricity: '3'; accepted: \"0.25 /kWh\"");
   CHECK(of_job(job_text + "tp = 2\n").find("--tp, which 'buy' chooses for each candidate") !=
+        std::string::npos);
+  CHECK(of_job(job_text + "override = \"devices.*.memory=1MiB\"\n")
+            .find("--override, which is about one cluster; accepted: network") !=
         std::string::npos);
   CHECK(of_job(job_text + "strategy = \"best\"\n").find("strategy 'best'; accepted: data") !=
         std::string::npos);
