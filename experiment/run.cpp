@@ -350,7 +350,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
                                        result.upkeep.links->value, result.upkeep.energy->value));
   }
   if (result.flops.mfu(result.step_time) > 1) {
-    result.notes.emplace_back("MFU counts, by convention, attention scores that the mask hides");
+    result.notes.emplace_back(mfu_above_peak(experiment.network));
   }
   if (has_server(plan) && result.messages > 0) {
     result.notes.push_back(fmt::format(

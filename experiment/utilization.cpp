@@ -67,6 +67,14 @@ constexpr double passes = 3;  // one forward, and backward two gradients of as m
 
 }  // namespace
 
+std::string mfu_above_peak(const Network& network) {
+  const bool masks = std::any_of(network.layers.begin(), network.layers.end(),
+                                 [](const Layer& layer) { return is_attention(layer.kind); });
+  return masks ? "MFU counts, by convention, attention scores that the mask hides"
+               : "MFU counts, by convention, all products of convolutions; Winograd's algorithm "
+                 "does with fewer";
+}
+
 double StepFlops::mfu(Seconds step) const {
   const double most = step.count() * peak.value;
   return most > 0 ? model.value / most : 0;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct StepFlops {
   /// Hardware FLOPs utilization: the same with the recomputed ones.
   [[nodiscard]] double hfu(Seconds step) const;
 };
+
+/// Why a step of the network can have an MFU above 1.
+[[nodiscard]] std::string mfu_above_peak(const Network& network);
 
 /// Of a forward pass over one sample, as in StepFlops.
 [[nodiscard]] Flops model_forward_flops(const Network& network);

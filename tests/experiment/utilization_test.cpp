@@ -119,6 +119,8 @@ TEST_CASE("utilization: above 100 % a note says why") {
   };
   CHECK(says("131072"));
   CHECK_FALSE(says("1024"));
+  const World images("lenet5", "star:1,device=t4,rate=10GB/s");
+  CHECK(mfu_above_peak(images.network).find("Winograd") != std::string::npos);
 }
 
 TEST_CASE("waterfall: by hand") {
