@@ -246,7 +246,9 @@ void add_for_programs(Columns& columns, const std::vector<experiment::RunResult>
   columns.for_programs(
       "engine", [](R r) { return r.engine ? std::string(to_text(*r.engine)) : std::string(); });
   columns.for_programs("fits", [](R r) { return std::string(r.fits() ? "true" : "false"); });
-  columns.for_programs("verdict", [](R r) { return to_text(r.verdict()); });
+  columns.for_programs("verdict", [](R r) {
+    return r.error.empty() ? std::string(to_text(r.verdict())) : std::string();
+  });
   columns.for_programs("busiest_link",
                        [](R r) { return r.bottleneck ? r.bottleneck->link : std::string(); });
   columns.numbers_for_programs("busiest_link_utilisation", [](R r) {
