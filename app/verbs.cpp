@@ -82,7 +82,8 @@ std::span<const Verb> verbs() {
        run_calibrate,
        true},
       {"rerun",
-       "run the command of a result again: the same bytes, if it had --no-timings",
+       "run the command of a result again: the same bytes, if it had --no-timings; of plan the "
+       "plan",
        {{"FILE", "a result with 'inputs', as any verb that computes prints with --json", {}}},
        "parsim rerun result.json",
        run_rerun},
