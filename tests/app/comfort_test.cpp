@@ -9,6 +9,7 @@
 #include "app/cli.hpp"
 #include "app/completion.hpp"
 #include "app/reference.hpp"
+#include "core/csv.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/transcript.hpp"
 
@@ -138,6 +139,34 @@ TEST_CASE("comfort: rerun gives the same bytes and writes no files") {
   CHECK(comfort({"rerun", result}).out == first.out);
   CHECK(folder.names() == Words{"page.html", "result.json"});
   CHECK(comfort({"rerun", result, "--format", "csv"}).out.starts_with("strategy,"));
+}
+
+TEST_CASE("comfort: a row without a plan has no verdict, in CSV and in JSON") {
+  Words words{"compare",
+              "--network",
+              "gpt:layers=1,hidden=16,heads=2,seq_length=8,vocab_size=16",
+              "--cluster",
+              "star:4,device=t4,rate=10GB/s",
+              "--strategy",
+              "data",
+              "--strategy",
+              "tensor",
+              "--etp",
+              "4",
+              "--format"};
+  words.emplace_back("csv");
+  const CsvTable rows = read_csv(comfort(words).out, "rows");
+  words.back() = "json";
+  const json results = json::parse(comfort(words).out)["results"];
+  REQUIRE(rows.rows.size() == results.size());
+  bool refused = false;
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    const json& verdict = results[r]["verdict"];
+    refused = refused || verdict.is_null();
+    CHECK(rows.at(rows.rows[r], "verdict") ==
+          (verdict.is_null() ? "" : verdict.get<std::string>()));
+  }
+  CHECK(refused);
 }
 
 TEST_CASE("comfort: rerun refuses inputs that have changed and files that are no result") {
