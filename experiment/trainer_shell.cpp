@@ -60,6 +60,44 @@ std::optional<Assignment> assignment(const std::string& word) {
   return Assignment{name, word.substr(equals + 1), appends};
 }
 
+/// How many assignments stand before a command in its line ("TP=4 torchrun …"): its environment
+/// alone, which the shell does not look at for the words of that line.
+std::size_t assignments_of_command(std::string_view line) {
+  std::size_t count = 0, at = 0;
+  while ((at = line.find_first_not_of(" \t", at)) < line.size()) {
+    const std::size_t begin = at;
+    char quote = 0;
+    for (; at < line.size(); ++at) {
+      if (quote != 0) {
+        if (line[at] == quote) quote = 0;
+      } else if (line[at] == '"' || line[at] == '\'') {
+        quote = line[at];
+      } else if (separators.find(line[at]) != std::string_view::npos) {
+        break;
+      }
+    }
+    if (at == begin || line[begin] == '#') return 0;
+    if (!assignment(std::string(line.substr(begin, at - begin)))) return count;
+    if (at < line.size() && line[at] != ' ' && line[at] != '\t') return 0;
+    ++count;
+  }
+  return 0;
+}
+
+/// Variables that a builtin of the shell sets to what is not in the script.
+std::vector<std::string> variables_read(const std::vector<std::string>& words) {
+  if (words.empty()) return {};
+  std::vector<std::string> names;
+  if (words[0] == "read" || words[0] == "mapfile" || words[0] == "readarray") {
+    for (std::size_t w = 1; w < words.size(); ++w) {
+      if (!words[w].starts_with('-')) names.push_back(words[w]);
+    }
+  } else if (words.size() > 2 && words[0] == "printf" && words[1] == "-v") {
+    names.push_back(words[2]);
+  }
+  return names;
+}
+
 /// "$NAME", "${NAME}" and "${NAME:-default}" replaced by what was assigned to NAME, or the default.
 ShellWord substituted(const std::string& word, const std::map<std::string, ShellWord>& variables) {
   const std::size_t at = word.find('$');
@@ -107,9 +145,17 @@ std::vector<ShellWord> ShellReader::read(std::string_view line) {
   const std::vector<std::string> plain = shell_words(line);
   find_place(line, plain);
   find_launch(line, plain);
+  for (const std::string& name : variables_read(plain)) {
+    variables_[name] = {"", "from '" + plain[0] + "'"};
+  }
+  std::size_t of_command = assignments_of_command(line);
   std::vector<ShellWord> words;
   for (std::string text : plain) {
     if (auto made = assignment(text)) {
+      if (of_command > 0) {
+        --of_command;
+        continue;
+      }
       if (made->value.find("--") == std::string::npos) {
         ShellWord value = substituted(made->value, variables_);
         if (value.unsure.empty()) value.unsure = unsure_;
@@ -129,6 +175,35 @@ std::vector<ShellWord> ShellReader::read(std::string_view line) {
     }
   }
   return words;
+}
+
+std::string_view ShellReader::find_body(std::string_view line,
+                                        const std::vector<std::string>& words) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  const std::size_t call = line.find("()");
+  const bool names = !words.empty() && call != line.npos && line.starts_with(words[0]) &&
+                     line.find_first_not_of(" \t", words[0].size()) == call;
+  const bool function = names || (!words.empty() && words[0] == "function");
+  const bool subshell = line.starts_with('(') && !line.starts_with("((");
+  const bool inside = functions_ > 0 || subshells_ > 0;
+  if (functions_ > 0 || function) {
+    // "${NAME}" has both; a function whose brace opens in the next line has one there.
+    const auto balance =
+        std::count(line.begin(), line.end(), '{') - std::count(line.begin(), line.end(), '}');
+    if (function && line.find('{') == line.npos) {
+      functions_ = 1;
+    } else {
+      const bool waits = functions_ == 1 && !function && line.starts_with('{');
+      functions_ = std::max<std::int64_t>(0, functions_ + balance - (waits ? 1 : 0));
+    }
+    return "within a function";
+  }
+  if (inside || subshell) {
+    subshells_ = std::max<std::int64_t>(0, subshells_ + std::count(line.begin(), line.end(), '(') -
+                                               std::count(line.begin(), line.end(), ')'));
+    return "within a subshell";
+  }
+  return {};
 }
 
 /// Conditions and loops: keywords of bash that open a compound command where a line begins, and
@@ -158,6 +233,7 @@ void ShellReader::find_place(std::string_view line, const std::vector<std::strin
   const bool chained = line.find("&&") != line.npos || line.find("||") != line.npos;
   if (depth_ > 0 || opened || (tests && chained)) unsure_ = "within a condition or loop";
   depth_ = std::max<std::int64_t>(0, depth_ + (opened ? 1 : 0) - closed);
+  if (const std::string_view body = find_body(line, words); unsure_.empty()) unsure_ = body;
 }
 
 void ShellReader::find_launch(std::string_view line, const std::vector<std::string>& words) {

@@ -39,12 +39,15 @@ class ShellReader {
     bool in_command = false;  ///< of the launch, else before it
   };
   void find_place(std::string_view line, const std::vector<std::string>& words);
+  /// Of a subshell or a function that begins here or goes on. Returns what it is, or nothing.
+  std::string_view find_body(std::string_view line, const std::vector<std::string>& words);
   void find_launch(std::string_view line, const std::vector<std::string>& words);
 
   std::map<std::string, ShellWord> variables_;
   std::string ends_document_;  ///< the line that ends a here-document; empty outside
   std::int64_t depth_ = 0;     ///< of conditions and loops
-  std::string unsure_;         ///< of the line
+  std::int64_t subshells_ = 0, functions_ = 0;  ///< parentheses and braces that are open
+  std::string unsure_;                          ///< of the line
   std::map<std::string, std::vector<Giving>> given_;
   std::int64_t launches_ = 0;
   bool continues_ = false, in_command_ = false;

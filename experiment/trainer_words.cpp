@@ -249,6 +249,13 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
     std::string_view line = text.substr(0, end);
     text = text.substr(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
+    const bool goes_on = line.size() > 1 && line.ends_with('\\') && !text.empty() &&
+                         blanks.find(line[line.size() - 2]) == std::string_view::npos &&
+                         blanks.find(text.front()) == std::string_view::npos;
+    if (goes_on && text.front() != '\n' && without_comment(line) == line) {
+      throw InputError(fmt::format("{}:{}", file, number), "a word that goes on in the next line",
+                       "accepted: a blank before the backslash, or at the beginning of that line");
+    }
     if (const auto pair = yaml_pair(without_comment(line))) {
       last = pair->first;
       const std::size_t indent = line.find_first_not_of(blanks);

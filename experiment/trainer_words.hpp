@@ -62,8 +62,8 @@ class TrainerWords {
 /// line; a name above deeper ones is a table's, which has no value. Names have dashes for
 /// underscores, and no dashes in front. A name given twice is that of the last time, as for the
 /// trainer. "$" are the variables of arguments that the text does not assign. What a script gives
-/// within a condition, a loop or a here-document, or differently to several launches, is marked as
-/// unsure.
+/// within a condition, a loop, a function, a subshell or a here-document, or differently to several
+/// launches, is marked as unsure.
 [[nodiscard]] TrainerWords read_words(std::string_view text, const std::string& file);
 /// Of JSON or TOML: names are those of the tables and keys, with a dot between. Throws InputError
 /// for broken syntax.

@@ -153,6 +153,14 @@ TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of sc
     CAPTURE(text);
     CHECK(groups_of(read(text)) == "0,1/2,3|4,5/6,7");
   }
+  // A command's own environment is not what its words are made of.
+  for (const std::string before : {"TP=1 A='b c' torchrun", "TP=1 NCCL_DEBUG=\"INFO\"  python",
+                                   "TP=2; torchrun", "export TP=2 && torchrun"}) {
+    CAPTURE(before);
+    CHECK(groups_of(read("TP=2\n" + before +
+                         " x.py --tensor-model-parallel-size $TP "
+                         "--pipeline-model-parallel-size 2\n")) == "0,1/2,3|4,5/6,7");
+  }
   CHECK(read("x --tensor-model-parallel-size 2 --bf16; echo done > log\n").precision ==
         Precision::bf16);
   CHECK(read("x --tensor-model-parallel-size 2 ${MODEL_ARGS[@]} $DATA_ARGS\n").notes.size() == 2);
@@ -339,11 +347,23 @@ TEST_CASE("trainer file: what a script may not give is refused, where it is aske
   refused("ARGS=\"--" + tp + " 2\"\ntorchrun $ARGS\nARGS=\"--" + tp + " 4\"\ntorchrun $ARGS\n",
           "3:" + tp, "not the same for all launches");
 
+  refused("(TP=4)\ntorchrun x.py --" + tp + " $TP\n", "2:" + tp, "within a subshell");
+  refused("(\n  TP=4\n)\ntorchrun x.py --" + tp + " $TP\n", "4:" + tp, "within a subshell");
+  refused("f() {\n  echo ${HOME}\n  TP=4\n}\nf\ntorchrun x.py --" + tp + " $TP\n", "6:" + tp,
+          "within a function");
+  refused("function f\n{\n  TP=4\n}\nf\ntorchrun x.py --" + tp + " $TP\n", "6:" + tp,
+          "within a function");
+  refused("TP=2\nread TP < tp.txt\ntorchrun x.py --" + tp + " $TP\n", "3:" + tp, "from 'read'");
+  refused("printf -v TP 4\ntorchrun x.py --" + tp + " $TP\n", "2:" + tp, "from 'printf'");
+  CHECK(refusal("torchrun x.py --tensor-model-par\\\nallel-size 4\n") ==
+        "run.sh:1: a word that goes on in the next line; accepted: a blank before the backslash, "
+        "or at the beginning of that line");
+
   // What is not asked for may be anywhere; what is given twice to one launch counts as the last.
   const LayoutFile file = read(
       "if [ -z \"$DATA\" ]; then\n  echo done\n  exit 1\nfi\n"
       "case $RANK in 0) LOG=\"--log-interval 1\" ;; esac\n"
-      "cat <<< hello\nARGS=\"--" +
+      "f() {\n  echo done\n}\ng() { echo done; }\n(cd /tmp)\ncat <<< hello\nARGS=\"--" +
       tp +
       " 2 --bf16\"\npip install accelerate deepspeed\n"
       "torchrun x.py $ARGS \\\n  --" +
