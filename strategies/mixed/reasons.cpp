@@ -219,6 +219,7 @@ class Reasons {
 std::optional<Layout> layout_of_plan(const StrategyInput& input,
                                      const std::vector<DeviceClass>& classes, const Plan& plan) {
   Layout layout;
+  std::set<DeviceId> seen;
   std::int64_t block = 0;
   for (const StageSummary& summary : stages_of(input.network, plan)) {
     if (!summary.blocks || summary.blocks->size() != 1 || summary.blocks->front().begin != block) {
@@ -235,6 +236,11 @@ std::optional<Layout> layout_of_plan(const StrategyInput& input,
         *std::max_element(summary.layers.begin(), summary.layers.end(),
                           [&](LayerId a, LayerId b) { return spread(a) < spread(b); });
     if (!read_groups(input, classes, plan, widest, stage)) return std::nullopt;
+    for (const std::vector<DeviceId>& group : stage.groups) {
+      for (const DeviceId device : group) {
+        if (!seen.insert(device).second) return std::nullopt;  // of two stages
+      }
+    }
   }
   return layout;
 }

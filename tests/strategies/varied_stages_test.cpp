@@ -96,6 +96,15 @@ TEST_CASE("varied stages: plans of other kinds, and without simulation, stay") {
       strategies::varied_stages(equal, other, strategies::plan_of_stages(equal, {layout, 4})));
   const StrategyInput simulated = world.simulated(8);
   CHECK_FALSE(strategies::varied_stages(simulated, estimator, strategies::plan_data(simulated)));
+  // Each device has two chunks, stages that lie apart.
+  StrategyInput interleaved = world.simulated(8);
+  interleaved.micro_batches = 4;
+  interleaved.virtual_pipeline = 2;
+  Layout chunks = layout_of_devices(world.network, {0, 2, 4, 6}, {{3}, {0}, {3}, {0}});
+  chunks.chunks = 2;
+  const Plan in_chunks = strategies::plan_layout(interleaved, chunks);
+  CHECK_FALSE(strategies::varied_stages(interleaved, estimator, in_chunks));
+  CHECK(strategies::stage_reasons(interleaved, in_chunks).empty());
 }
 
 TEST_CASE("stage reasons: alternatives that take long to hand micro-batches over say so") {
