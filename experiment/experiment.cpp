@@ -295,7 +295,8 @@ Experiment::Experiment(const Request& asked)
   }
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (of_layers) {
-    const auto times = read_layer_times(read_file(request.profile, "--profile"), request.profile);
+    const auto times = layer_times_of(read_file(request.profile, "--profile"), request.profile,
+                                      network, cluster, request.precision);
     const Profile kernels =
         profile_of(times, network, cluster, *cost, request.sim, request.profile);
     cost = sim::make_profiled(cluster, std::move(cost), kernels, "--profile");

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,7 +16,9 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "core/timeline.hpp"
+#include "experiment/experiment.hpp"
 #include "experiment/options.hpp"
+#include "experiment/planner_times.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
@@ -157,7 +161,29 @@ class GroupStep {
 
 }  // namespace
 
-bool is_layer_times(std::string_view path) { return path.ends_with(".csv"); }
+bool is_layer_times(const std::string& path) {
+  if (path.ends_with(".csv")) return true;
+  if (!path.ends_with(".json")) return false;
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return is_planner_times(text);
+}
+
+std::vector<LayerTime> layer_times_of(const std::string& text, const std::string& file,
+                                      const Network& network, const Cluster& cluster,
+                                      Precision precision) {
+  if (file.ends_with(".csv")) return read_layer_times(text, file);
+  std::set<std::string> types;
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    types.insert(cluster.model(gpu).name);
+  }
+  if (types.size() != 1) {
+    throw InputError(file,
+                     fmt::format("times of one type of device, and GPUs of {} types", types.size()),
+                     "accepted: a cluster of one type, or layer times as CSV, which names them");
+  }
+  return read_planner_times(text, file, {*types.begin(), precision, tokens_per_sample(network)});
+}
 
 std::vector<LayerTime> read_layer_times(std::string_view text, const std::string& file) {
   const CsvTable table = read_csv(text, file);

@@ -26,8 +26,14 @@ struct LayerTime {
   Seconds forward{}, backward{};
 };
 
-/// True for the name of a file of layer times: CSV.
-[[nodiscard]] bool is_layer_times(std::string_view path);
+/// True for a file of layer times: CSV, or JSON that is no profile of kernels.
+[[nodiscard]] bool is_layer_times(const std::string& path);
+
+/// The times in such a file: a CSV table (read_layer_times), or another planner's profile
+/// (experiment/planner_times.hpp) of the cluster's only type of GPU in `precision`.
+[[nodiscard]] std::vector<LayerTime> layer_times_of(const std::string& text,
+                                                    const std::string& file, const Network& network,
+                                                    const Cluster& cluster, Precision precision);
 
 /// A table with the columns device, precision, samples, tp, layers (before, block or after),
 /// forward_s and backward_s; others are ignored. Throws InputError with file:line.

@@ -195,7 +195,7 @@ constexpr Option table[] = {
      "FlashAttention 1, its implementation in Triton, or xformers' kernel",
      "attention_kernel", simulated<&sim::SimOptions::attention_kernel>},
     {"--profile", "FILE", model, "compare simulate plan explain import validate",
-     "use measured times: of kernels, from 'parsim calibrate', or of whole layers (.csv)",
+     "measured times of kernels, from 'parsim calibrate', or of layers (CSV, or JSON of Sailor, Metis, Galvatron)",
      "profile", file_member<&Request::profile>},
     {"--calibrate-with", "FILE", model, "compare simulate explain import validate",
      "CSV file of measured steps, with the columns of --data, to which kernels and links between "

@@ -173,8 +173,8 @@ Training::Training(const Claim& claim)
                               .network;
   if (const std::string file = column(claim, "profile"); !file.empty()) {
     const std::string where = location_of(claim, "profile");
-    const std::vector<experiment::LayerTime> times =
-        experiment::read_layer_times(read_file(file, where), file);
+    const std::vector<experiment::LayerTime> times = experiment::layer_times_of(
+        read_file(file, where), file, network, cluster_, precision_of(claim));
     const Profile kernels =
         experiment::profile_of(times, network, cluster_, *tiles_, options_, file);
     tiles_ = sim::make_profiled(cluster_, std::move(tiles_), kernels, where);
