@@ -97,7 +97,7 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
   RunCalibration calibration;
   calibration.kernels.assign(cluster.devices.size(), 1.0);
   calibration.every_gpu = true;
-  std::vector<double> links;
+  std::vector<double> links, hosts, counts;
   std::vector<std::string> wanted;
   for (std::size_t m = 0; m < cluster.models.size(); ++m) {
     const DeviceModel& model = cluster.models[m];
@@ -119,6 +119,8 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     for (const FittedStep* row : nearest(of_model, network)) {
       factors.push_back(row->kernels);
       if (row->links) links.push_back(*row->links);
+      if (row->host) hosts.push_back(*row->host);
+      if (row->host) counts.push_back(row->devices);
       calibration.by.push_back(*row);
     }
     for (const std::size_t d : devices) calibration.kernels[d] = middle_of(factors);
@@ -130,6 +132,8 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
                      "accepted: measured steps on the type of GPU and in the precision of the run");
   }
   if (!links.empty()) calibration.links = middle_of(links);
+  if (!hosts.empty()) calibration.host = middle_of(hosts);
+  if (!counts.empty()) calibration.devices = middle_of(counts);
   return calibration;
 }
 

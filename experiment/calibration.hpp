@@ -22,6 +22,10 @@ struct FittedStep {
   Precision precision = Precision::fp32;
   double kernels = 1;             ///< factor of kernel times
   std::optional<double> links{};  ///< share of their rate that links between machines reach
+  /// Seconds that a host adds to a step for each sample of a GPU, and each GPU of its machine
+  /// beyond `devices`.
+  std::optional<double> host{};
+  double devices = 1;
 };
 
 /// The terms that fitted steps give a run.
@@ -29,12 +33,14 @@ struct RunCalibration {
   std::vector<FittedStep> by;
   std::vector<double> kernels;  ///< by DeviceId; 1 where no row has the device
   double links = 1;
-  bool every_gpu = false;  ///< whether each type of GPU has a row
+  double host = 0, devices = 1;  ///< as in FittedStep
+  bool every_gpu = false;        ///< whether each type of GPU has a row
 };
 /// Of rows with the cluster's types of GPU in the same precision: per type those of the same
 /// network, else those of transformers for a transformer and of others for others, else all; of
 /// several the median. Links between machines, if there are several, take the median over these
-/// rows. Throws InputError at --calibrate-with if no row applies.
+/// rows, and so do hosts over those that say what a host adds. Throws InputError at
+/// --calibrate-with if no row applies.
 [[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
                                             const Network& network, Precision precision,
                                             const Cluster& cluster);

@@ -12,6 +12,7 @@
 #include "experiment/attention.hpp"
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
+#include "experiment/hosts.hpp"
 #include "experiment/largest_batch.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
@@ -289,10 +290,7 @@ Experiment::Experiment(const Request& asked)
     slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
     request.sim.shared_gpus = sim::shared_gpus_of(*profile, cluster);
   }
-  request.sim.steps_follow = request.given.contains("--launch-interval");
-  if (profile && profile->launch.samples > 0 && !request.sim.steps_follow) {
-    request.sim.launch_interval = profile->launch.median;
-  }
+  set_hosts(request, profile, calibration, cluster, batch);
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (of_layers) {
     const auto times = layer_times_of(read_file(request.profile, "--profile"), request.profile,
@@ -434,10 +432,7 @@ std::string Experiment::step_summary() const {
   if (request.sim.attention_kernel != sim::AttentionKernel::automatic) {
     summary += "; --attention-kernel " + std::string(to_text(request.sim.attention_kernel));
   }
-  if (request.sim.launch_interval > Seconds{0}) {
-    summary += "; a launch every " + to_text(request.sim.launch_interval);
-  }
-  return summary;
+  return summary + hosts_summary(request);
 }
 
 strategies::StrategyInput Experiment::strategy_input() const {

@@ -219,8 +219,7 @@ constexpr Option table[] = {
      "collectives", simulated<&sim::SimOptions::collectives>},
     {"--collective-times", "[KIND[,RANKS]:]FILE", model, times,
      "output of nccl-tests or CSV, with --collectives measured",
-     "collective_times", recorded(member<&Request::collective_times>, collective_files),
-     {.repeats = true}},
+     "collective_times", recorded(member<&Request::collective_times>, collective_files), {.repeats = true}},
     {"--algorithm", "", model, times, "NCCL's algorithm (default: the fastest)",
      "algorithm", simulated<&sim::SimOptions::algorithm>},
     {"--protocol", "", model, times, "NCCL's protocol (default: the fastest)",
@@ -233,10 +232,12 @@ constexpr Option table[] = {
      "measure it as the difference at one small size (default: by the kind of links)",
      "collective_launch", member<&Request::sim, &sim::SimOptions::terms, &sim::LibraryTerms::offset>},
     {"--launch-interval", "TIME", model, "compare simulate plan explain",
-     "what a host takes to launch a kernel: 5us to 30us where PyTorch runs operator by operator; a "
-     "step takes that for each of its kernels or longer (default: the profile's, or 0us: the host "
-     "keeps up)",
+     "what a host takes to launch a kernel: 5us to 30us where PyTorch runs operator by operator; a step "
+     "takes that for each of its kernels or longer (default: the profile's, or 0us: the host keeps up)",
      "launch_interval", member<&Request::sim, &sim::SimOptions::launch_interval>},
+    {"--input-rate", "N", model, "compare simulate plan explain",
+     "samples a second that the host of each machine reads and prepares; a step takes that for its batch or "
+     "longer (default: 0, the hosts keep up)", "input_rate", member<&Request::input_rate>, {.most = 1'000'000'000'000}},
 
     {"--jitter", "SHARE", variation, runs,
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%",
@@ -253,8 +254,7 @@ constexpr Option table[] = {
     {"--interference", "PAIR=FACTOR", variation, runs,
      "slowdown of one kind of work while another runs on the same device: tensor/communication, memory/"
      "communication, communication/tensor or communication/memory (default: the profile's, or none)",
-     "interference", recorded(member<&Request::interference>, interference_known),
-     {.repeats = true}},
+     "interference", recorded(member<&Request::interference>, interference_known), {.repeats = true}},
     {"--mtbf", "TIME", variation, "compare simulate explain",
      "mean time between failures of one GPU that stop the job, as in 50000h, unless the cluster file says "
      "it; with --checkpoint-write", "mtbf", member<&Request::failures, &FailureOptions::mtbf>},

@@ -78,6 +78,7 @@ struct Request : strategies::StrategyOptions {
   sim::SimOptions sim{.collectives = sim::CollectiveCost::nccl, .engine = sim::Engine::automatic};
   std::vector<std::string> collective_times;
   double expert_imbalance = 1;            ///< see ExpertDense
+  double input_rate = 0;                  ///< samples/s that a machine's host feeds; 0: keeps up
   double jitter = 0;                      ///< of kernel times: standard deviation over mean
   std::int64_t runs = 20;                 ///< with jitter
   std::vector<std::string> stragglers;    ///< "gpu3=1.5", "link3=2@2ms-5ms"

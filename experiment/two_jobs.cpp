@@ -237,10 +237,11 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
                      "accepted: one of them");
   };
   refuse_if(options.slowdowns.has_contention(), "--interference");
-  for (const char* option : {"--launch-interval", "--jitter"}) {
+  for (const char* option : {"--launch-interval", "--input-rate", "--jitter"}) {
     refuse_if(experiment.request.given.contains(option), option);
   }
   options.launch_interval = {};  // a profile's
+  options.host_delay = {};       // of measured steps
   options.slowdowns.jitter = {};
   Network network = load_network_with(other.network, {}, file);
   strategies::route_in_parts(network, strategies::routed_parts(network, other));

@@ -41,8 +41,12 @@ std::string calibration_line(const experiment::RunCalibration& calibration) {
   std::vector<std::string> rows;
   for (const experiment::FittedStep& step : calibration.by) {
     rows.push_back(fmt::format(
-        "{} of {} (kernels x {}{})", step.name, step.set, three_digits(step.kernels),
-        step.links ? fmt::format(", links between machines x {}", three_digits(*step.links)) : ""));
+        "{} of {} (kernels x {}{}{})", step.name, step.set, three_digits(step.kernels),
+        step.links ? fmt::format(", links between machines x {}", three_digits(*step.links)) : "",
+        step.host
+            ? fmt::format(", {} us of the host for a sample and each further GPU of a machine",
+                          three_digits(1e6 * *step.host))
+            : ""));
   }
   return fmt::format("calibrated by {}{}", join(rows, "; "),
                      calibration.every_gpu ? "" : "; other types of GPU are not calibrated");

@@ -37,7 +37,8 @@ std::vector<CalibratedRow> calibrated_rows(const experiment::Experiment& experim
   std::vector<CalibratedRow> rows;
   if (!experiment.calibration) return rows;
   for (const experiment::FittedStep& step : experiment.calibration->by) {
-    rows.push_back({step.set, step.name, step.machine, step.gpu, step.kernels, step.links});
+    rows.push_back(
+        {step.set, step.name, step.machine, step.gpu, step.kernels, step.links, step.host});
   }
   return rows;
 }

@@ -53,7 +53,7 @@ void put_special_schema(json::Writer& out, const OpenObject& object);
 struct CalibratedRow {
   std::string set{}, name{}, machine{}, gpu{};
   double kernels = 1;
-  std::optional<double> links{};
+  std::optional<double> links{}, host{};
 };
 void fields(auto& visit, json::Of<CalibratedRow> auto& row) {
   visit("set", row.set, "name of the file");
@@ -62,6 +62,8 @@ void fields(auto& visit, json::Of<CalibratedRow> auto& row) {
   visit("gpu", row.gpu);
   visit("kernels", row.kernels, "factor of kernel times");
   visit("links", row.links, "share of their rate that links between machines reach");
+  visit("host_s", row.host,
+        "what a host adds to a step for a sample and each further GPU of a machine");
 }
 [[nodiscard]] std::vector<CalibratedRow> calibrated_rows(const experiment::Experiment& experiment);
 

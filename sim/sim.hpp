@@ -98,6 +98,11 @@ struct SimOptions {
   /// order, the first one before the step; an operation of several devices waits for the hosts of
   /// all of them. 0: all operations are launched at the start.
   Seconds launch_interval{};
+  /// What hosts take to prepare the samples of a step. A step that would be shorter starts as much
+  /// later: its devices wait for their samples.
+  Seconds least_step{};
+  /// What hosts do before every step while their devices wait; it counts towards least_step.
+  Seconds host_delay{};
   /// Steps follow one another without a wait, so that a host that is faster than its device is
   /// ahead of it all the time. False: hosts start each step with its first launch.
   bool steps_follow = false;

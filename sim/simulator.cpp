@@ -101,7 +101,17 @@ class Simulator final : public Executor {
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
     if (!blocked.empty()) throw SimulationError(blocked);
+    wait_for_hosts(timeline);
     return timeline;
+  }
+
+  void wait_for_hosts(Timeline& timeline) const {
+    const Seconds wait = std::max(options_.host_delay, options_.least_step - makespan(timeline));
+    if (wait <= Seconds{0}) return;
+    for (Span& span : timeline.spans) {
+      span.start += wait;
+      span.end += wait;
+    }
   }
 
   const Cluster& cluster_;

@@ -41,6 +41,9 @@ void check_smpi(const SimOptions& options) {
     refuse("traces do not say when a host launches its operations",
            "a profile without a launch interval");
   }
+  if (options.least_step > Seconds{0}) {
+    refuse("traces do not say when a host has its samples ready", "no --input-rate with --smpi");
+  }
   if (slowdowns.has_contention()) {
     refuse("traces do not say how operations slow each other down",
            "no --interference, and a profile of devices with memory of their own");

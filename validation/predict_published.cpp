@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "validation/published_calibration.hpp"
 #include "validation/published_collective.hpp"
 #include "validation/published_kernel.hpp"
+#include "validation/published_keys.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
@@ -20,48 +22,6 @@
 namespace parsim::validation {
 
 namespace {
-
-std::string key_of(const Claim& claim, std::initializer_list<std::string_view> columns) {
-  std::string key = claim.quantity;
-  for (const std::string_view name : columns) key += "|" + column(claim, name);
-  return key;
-}
-
-/// Transformers on a card, under any framework: GEMMs and attention are the vendor's kernels.
-/// Nothing for convolutional networks, whose frameworks differ by factors.
-std::optional<std::string> key_of_card(const Claim& claim) {
-  if (!has_layout(claim)) return std::nullopt;
-  try {
-    return fmt::format("transformers|{}|{}", device_of(claim), to_text(precision_of(claim)));
-  } catch (const InputError&) {
-    return std::nullopt;  // predicting the row gives the reason
-  }
-}
-
-/// From the series itself to ever coarser keys.
-std::vector<std::string> keys_of(const Claim& claim) {
-  if (claim.quantity == "throughput") {
-    std::vector<std::string> keys = {
-        key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework",
-                       "parallelism", "notes"}),
-        key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework"}),
-        key_of(claim, {"model", "gpu", "precision", "framework"}),
-        key_of(claim, {"gpu", "precision", "framework"})};
-    if (std::optional<std::string> card = key_of_card(claim)) keys.push_back(std::move(*card));
-    return keys;
-  }
-  if (claim.quantity == "collective-time") {
-    return {key_of(claim, {"machine", "gpu", "nodes", "n_gpus", "interconnect", "nccl_version",
-                           "collective", "settings"})};
-  }
-  return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
-          key_of(claim, {"gpu"})};
-}
-
-/// Key of the share of its rate that the network between machines reaches.
-std::string key_of_links(const Claim& claim) {
-  return key_of(claim, {"gpu", "machine", "interconnect"});
-}
 
 /// The text after "unscored: " in the notes of the row, or what it needs.
 std::string reason_not_to_score(const Claim& claim) {
@@ -125,6 +85,10 @@ std::vector<const Claim*> useful(const std::vector<Claim>& claims,
 
 bool crosses_machines(const Claim& claim) { return count_column(claim, "nodes", 1) > 1; }
 
+double machines_in(const Claim& claim) {
+  return static_cast<double>(count_column(claim, "nodes", 1));
+}
+
 double devices_in(const Claim& claim) {
   return static_cast<double>(count_column(claim, "n_gpus", 1));
 }
@@ -160,6 +124,9 @@ std::vector<PublishedPredictor::Fit> PublishedPredictor::quietest(std::vector<Fi
   double most = 0;
   for (const Fit& fit : fits) most = std::max(most, fit.kernel_share);
   std::erase_if(fits, [&](const Fit& fit) { return fit.kernel_share < most - alike; });
+  double fewest = std::numeric_limits<double>::infinity();
+  for (const Fit& fit : fits) fewest = std::min(fewest, fit.devices);
+  std::erase_if(fits, [&](const Fit& fit) { return fit.devices > fewest; });
   return fits;
 }
 
@@ -187,6 +154,36 @@ double PublishedPredictor::links_of(const Claim& claim) const {
     if (at != source.links.end()) return median(at->second);
   }
   return 1;
+}
+
+std::vector<Calibration> PublishedPredictor::hosts_of(const Claim& claim) const {
+  if (claim.quantity != "throughput") return {};
+  for (const Fits& source : sources_) {
+    for (const std::string& key : host_keys(claim)) {
+      const auto at = source.hosts.find(key);
+      if (at != source.hosts.end()) return at->second;
+    }
+  }
+  return {};
+}
+
+void PublishedPredictor::fit_hosts(const std::vector<const Claim*>& claims, Fits& fits) {
+  constexpr double noise = 0.03;  // of repeated runs
+  for (const Claim* claim : claims) {
+    if (claim->quantity != "throughput" || crosses_machines(*claim) || has_layout(*claim)) continue;
+    const auto at = fits.kernels.find(keys_of(*claim).front());
+    if (at == fits.kernels.end()) continue;
+    const std::vector<Fit> kernels = quietest(at->second);
+    const double further = devices_in(*claim) - kernels.front().devices;
+    if (further <= 0) continue;
+    const Training training(*claim);
+    const double seconds = training.measured(*claim);
+    const double explained = training.step(factor_of(kernels));
+    if (seconds < (1 + noise) * explained) continue;
+    Calibration row = calibration_of(*claim);
+    row.host = (seconds - explained) / further;
+    for (const std::string& key : host_keys(*claim)) fits.hosts[key].push_back(row);
+  }
 }
 
 void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits& fits) {
@@ -234,6 +231,7 @@ void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fi
         fit.factor = fitted_factor(training, seconds);
         fit.kernel_share = kernel_share(training, {});
         fit.one_device = training.samples() / seconds / devices_in(*claim);
+        fit.devices = devices_in(*claim);
       } else if (claim->quantity == "step-time") {
         const SingleStep step = single_step(*claim);
         if (step.squares <= 0) continue;
@@ -249,6 +247,7 @@ void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fi
     fit.rows.front().kernels = fit.factor;
     for (const std::string& key : keys_of(*claim)) fits.kernels[key].push_back(fit);
   }
+  fit_hosts(claims, fits);
   // After all rows on one machine, which determine the factors of kernels.
   std::vector<std::pair<std::string, Fit>> learned;
   for (const auto& [key, rows] : across) fit_across(rows, fits, learned);
@@ -341,10 +340,21 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   const Found calibrated = found(claim);
   const double factor = factor_of(calibrated.fits);
   Prediction prediction;
-  const auto [step, parts] = training.step_and_parts(factor, links_of(claim));
+  const std::vector<Calibration> hosts = hosts_of(claim);
+  double host = 0;
+  if (!hosts.empty() && !calibrated.fits.empty()) {
+    std::vector<double> each;
+    for (const Calibration& row : hosts) each.push_back(*row.host);
+    const double devices = devices_in(claim) / machines_in(claim);
+    host = median(each) * std::max(0.0, devices - calibrated.fits.front().devices);
+  }
+  const auto [step, parts] = training.step_and_parts(factor, links_of(claim), host);
   prediction.value = in_unit_of(claim, training.samples(), step);
   prediction.parts = parts;
   prediction.calibrated_by = calibrated.rows();
+  if (host > 0) {
+    prediction.calibrated_by.insert(prediction.calibrated_by.end(), hosts.begin(), hosts.end());
+  }
   std::optional<double> one_device;
   if (!calibrated.fits.empty() && calibrated.key == keys_of(claim).front()) {
     one_device = calibrated.fits.front().one_device;

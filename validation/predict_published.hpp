@@ -53,12 +53,14 @@ class PublishedPredictor {
     double factor = 1;        ///< of kernel times
     double one_device = 0;    ///< published: rate of one device, or FLOP/s of a step
     double kernel_share = 1;  ///< of the step as modelled, see published_calibration.hpp
+    double devices = 1;
     std::vector<Calibration> rows;
   };
   /// What the calibrating rows of one source fit.
   struct Fits {
     std::map<std::string, std::vector<Fit>> kernels;  ///< by key, finest and coarser
     std::map<std::string, std::vector<double>> links;
+    std::map<std::string, std::vector<Calibration>> hosts;  ///< by the two finest keys
     std::map<std::string, sim::LibraryTerms> terms;
     std::map<std::string, std::vector<Calibration>> rows_of_terms;
   };
@@ -73,12 +75,19 @@ class PublishedPredictor {
   [[nodiscard]] Prediction step_time(const Claim& claim) const;
   [[nodiscard]] Prediction collective_time(const Claim& claim) const;
   [[nodiscard]] Found found(const Claim& claim) const;
-  /// Those whose steps depend most on kernels: the others attribute to kernels what links cause.
+  /// Those whose steps depend most on kernels, and of these the ones of fewest devices: the others
+  /// attribute to kernels what links and hosts cause.
   [[nodiscard]] static std::vector<Fit> quietest(std::vector<Fit> fits);
   /// Median of kernels' factors; 1 if there is none.
   [[nodiscard]] static double factor_of(const std::vector<Fit>& fits);
   [[nodiscard]] double links_of(const Claim& claim) const;
+  /// The rows that say what the hosts of its series add; none where they add nothing.
+  [[nodiscard]] std::vector<Calibration> hosts_of(const Claim& claim) const;
   static void fit_kernels(const std::vector<const Claim*>& claims, Fits& fits);
+  /// What a host adds for each GPU of its machine beyond those of the rows that fit the kernels,
+  /// from steps that take longer than kernels and links explain: input, launches and jitter, of
+  /// which nothing overlaps. One-sided: no host makes a step faster.
+  static void fit_hosts(const std::vector<const Claim*>& claims, Fits& fits);
   static void fit_across(const std::vector<const Claim*>& claims, Fits& fits,
                          std::vector<std::pair<std::string, Fit>>& learned);
   static void fit_terms(const std::vector<const Claim*>& claims, Fits& fits);

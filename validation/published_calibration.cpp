@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "experiment/attention.hpp"
 #include "validation/published_machines.hpp"
+#include "validation/published_plan.hpp"
 
 namespace parsim::validation {
 
@@ -88,6 +89,46 @@ experiment::FittedStep described(const Claim& claim) {
   return step;
 }
 
+bool one_series(const experiment::FittedStep& a, const experiment::FittedStep& b) {
+  return a.device == b.device && a.network == b.network && a.precision == b.precision;
+}
+
+/// Of data parallelism in one machine: rows of more GPUs than others of their series say what the
+/// host adds, if they take longer than those explain (PublishedPredictor::fit_hosts).
+void fit_hosts(const std::vector<Claim>& rows,
+               const std::vector<std::unique_ptr<Training>>& trainings,
+               std::vector<experiment::FittedStep>& fitted) {
+  constexpr double noise = 0.03;  // of repeated runs
+  const auto counts = [&](std::size_t i) {
+    return trainings[i] && !has_layout(rows[i]) && count_column(rows[i], "nodes", 1) == 1;
+  };
+  const std::vector<experiment::FittedStep> alone = fitted;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!counts(i)) continue;
+    const auto devices = static_cast<double>(count_column(rows[i], "n_gpus", 1));
+    double fewest = devices;
+    std::vector<double> kernels;
+    for (std::size_t j = 0; j < rows.size(); ++j) {
+      if (!counts(j) || !one_series(alone[i], alone[j]) ||
+          column(rows[i], "framework") != column(rows[j], "framework")) {
+        continue;
+      }
+      const auto others = static_cast<double>(count_column(rows[j], "n_gpus", 1));
+      if (others < fewest) kernels.clear();
+      fewest = std::min(fewest, others);
+      if (others == fewest) kernels.push_back(alone[j].kernels);
+    }
+    if (devices == fewest) continue;
+    const double factor = median(kernels), seconds = trainings[i]->measured(rows[i]),
+                 explained = trainings[i]->step(factor);
+    if (seconds < (1 + noise) * explained) continue;
+    fitted[i].kernels = factor;
+    fitted[i].devices = fewest;
+    fitted[i].host =
+        (seconds - explained) / (devices - fewest) / (trainings[i]->samples() / devices);
+  }
+}
+
 }  // namespace
 
 std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows) {
@@ -119,6 +160,7 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
       step.kernels = fitted_factor(*trainings[i], trainings[i]->measured(claim));
     }
   }
+  fit_hosts(rows, trainings, fitted);
   for (const auto& [key, members] : across) {
     const experiment::FittedStep& first = fitted[members.front()];
     std::vector<double> factors;  // of rows on one machine

@@ -200,8 +200,10 @@ Training::Training(const Claim& claim)
   dag_ = lowering::lower_folded(network, cluster_, *tiles_, plan_).dag;
 }
 
-double Training::simulated(double kernels, double links, experiment::StepParts* parts) const {
+double Training::simulated(double kernels, double links, double host,
+                           experiment::StepParts* parts) const {
   sim::SimOptions options = options_;
+  options.host_delay = Seconds{host};
   options.engine = sim::Engine::automatic;
   const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
     const auto cost = sim::make_scaled(tiles, kernels);

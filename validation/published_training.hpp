@@ -44,13 +44,14 @@ class Training {
   /// Seconds of one step with kernels slower by the factor `kernels`, and links between machines at
   /// the share `links` of their rate.
   [[nodiscard]] double step(double kernels, double links = 1) const {
-    return simulated(kernels, links, nullptr);
+    return simulated(kernels, links, 0, nullptr);
   }
-  /// The same step, and what it depends on.
+  /// The same step, with `host` seconds before it, and what it depends on.
   [[nodiscard]] std::pair<double, experiment::StepParts> step_and_parts(double kernels,
-                                                                        double links) const {
+                                                                        double links,
+                                                                        double host) const {
     experiment::StepParts parts;
-    const double seconds = simulated(kernels, links, &parts);
+    const double seconds = simulated(kernels, links, host, &parts);
     return {seconds, parts};
   }
   /// Samples of one step.
@@ -67,7 +68,8 @@ class Training {
 
  private:
   /// `parts` may be null.
-  [[nodiscard]] double simulated(double kernels, double links, experiment::StepParts* parts) const;
+  [[nodiscard]] double simulated(double kernels, double links, double host,
+                                 experiment::StepParts* parts) const;
 
   Cluster cluster_;
   sim::SimOptions options_;

@@ -120,6 +120,7 @@ class Samples {
         {"--nccl-version", {"2.18"}},
         {"--collective-launch", {"70us"}},
         {"--launch-interval", {"9us"}},
+        {"--input-rate", {"300"}},
         {"--jitter", {"5%"}},
         {"--runs", {"7", "--jitter", "5%"}},
         {"--straggler", {"gpu0=2"}},

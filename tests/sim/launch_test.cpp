@@ -40,6 +40,31 @@ TEST_CASE("launch: by hand, hosts run ahead of long kernels and hold up short on
   }
 }
 
+TEST_CASE("launch: a step waits for its samples, and is as it was after that") {
+  const Cluster cluster = star({1e9, 1e9}, 0us);
+  KernelSketch sketch;
+  sketch.kernel(0, Activity::memory, 2us);
+  add_transfer(sketch.dag, 0, 1, 2000);
+  sketch.kernel(1, Activity::memory, 5us);
+  const Timeline alone = run_sketch(sketch, cluster, {}, Engine::fast);
+  const SketchCost cost(sketch, cluster);
+  const auto with_least = [&](Engine engine, Seconds least) {
+    SimOptions options;
+    options.engine = engine;
+    options.least_step = least;
+    return make_simulator(cluster, cost, options)->run(sketch.dag);
+  };
+  for (const Engine engine : {Engine::simgrid, Engine::fast}) {
+    CHECK(with_least(engine, makespan(alone) / 2) == with_least(engine, 0us));
+    const Timeline later = with_least(engine, 50us);
+    CHECK(makespan(later).count() == testing::approx(50e-6));
+    for (std::size_t i = 0; i < sketch.dag.size(); ++i) {
+      CHECK(((later.spans[i].start - alone.spans[i].start) - (50us - makespan(alone))).count() ==
+            testing::approx(0).scale(1e-6));
+    }
+  }
+}
+
 TEST_CASE("launch: an operation of several kernels ends with the last that the host launches") {
   KernelSketch sketch;
   const OpId first = sketch.kernel(0, Activity::memory, 2us);

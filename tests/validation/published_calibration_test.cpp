@@ -141,6 +141,34 @@ TEST_CASE("calibration: of several rows the one that hardly communicates counts"
   CHECK(predictor(apart).calibrated_by[0].name == one.name);
 }
 
+TEST_CASE("calibration: several GPUs say what a host adds, one does not") {
+  Claim four = measured(1, 4, 64), apart = measured(2, 4, 64, "validate");
+  const Claim one = measured(1, 1, 64), two = measured(1, 2, 64, "validate");
+  const auto predicted = [](const std::vector<Claim>& rows, const Claim& claim) {
+    return *PublishedPredictor(rows)(claim).value;
+  };
+  CHECK(predicted({one, four, apart}, apart) == testing::approx(predicted({one, apart}, apart)));
+  four.expected *= 2;
+  Claim again = four;
+  again.what["split"] = "validate";
+  const std::vector<Claim> rows = {one, four, two, apart, again};
+  CHECK(predicted(rows, again) == testing::approx(four.expected).epsilon(0.005));
+  const double each = four.expected / 2 / 3;  // ms, for three further GPUs
+  CHECK(predicted(rows, two) == testing::approx(two.expected + each).epsilon(0.005));
+  CHECK(predicted(rows, apart) ==
+        testing::approx(predicted({one, apart}, apart) + 3 * each).epsilon(0.005));
+  const Prediction whole = PublishedPredictor(rows)(again);
+  REQUIRE(whole.calibrated_by.size() == 2);
+  CHECK(whole.calibrated_by[1].host.value() == testing::approx(1e-3 * each).epsilon(0.005));
+  CHECK_FALSE(whole.calibrated_by[1].kernels);
+  // Its kernels wait: that is no computing.
+  const auto gaps = static_cast<std::size_t>(experiment::CostClass::gaps);
+  CHECK((*whole.parts)[gaps] == testing::approx(0.5).epsilon(0.05));
+  // A host never makes a step faster.
+  four.expected /= 4;
+  CHECK(predicted({one, four, two}, two) == testing::approx(predicted({one, two}, two)));
+}
+
 TEST_CASE("calibration: rows of others are used only without own ones") {
   const std::vector<Claim> others = {measured(1, 1, 64)};
   const Claim apart = measured(1, 1, 32, "validate");
@@ -186,6 +214,31 @@ TEST_CASE("calibration: a user's own step comes out as measured, and decides oth
   CHECK(testing::refusal_of([&] { experiment_of("star:1,device=t4", Precision::fp16); }) ==
         "--calibrate-with: no row of t4 in fp16, only of v100-pcie in fp32; accepted: measured "
         "steps on the type of GPU and in the precision of the run");
+}
+
+TEST_CASE("calibration: a user's rows on one and on several GPUs fit what a host adds") {
+  Claim four = measured(1, 4, 64);
+  four.expected *= 2;
+  const std::vector<experiment::FittedStep> fitted = fitted_steps({measured(1, 1, 64), four});
+  const double each = 1e-3 * four.expected / 2 / 3 / 64;
+  CHECK_FALSE(fitted[0].host);
+  CHECK(fitted[1].host.value() == testing::approx(each).epsilon(0.005));
+  CHECK(fitted[1].kernels == fitted[0].kernels);
+  experiment::Request request;
+  request.network = "alexnet";
+  request.fitted = fitted;
+  const auto step = [&](const std::string& cluster, std::int64_t batch) {
+    request.cluster = cluster;
+    request.batch = batch;
+    const experiment::Experiment experiment(request);
+    const auto planned = experiment::make_plan(experiment, strategies::strategy("data", "test"));
+    return experiment::run_plan(experiment, planned).result.step_time.count();
+  };
+  CHECK(1e3 * step(cluster_call(four), 4 * 64) == testing::approx(four.expected).epsilon(0.02));
+  const double two_machines = step("nodes:2x4,device=v100-pcie,intra-kind=pcie3,inter=1GB/s", 512);
+  request.fitted = {fitted[0]};
+  CHECK(two_machines - step("nodes:2x4,device=v100-pcie,intra-kind=pcie3,inter=1GB/s", 512) ==
+        testing::approx(3 * 64 * each).epsilon(0.005));
 }
 
 TEST_CASE("calibration: rows of the same network count before rows of its kind") {

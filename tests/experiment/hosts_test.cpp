@@ -1,0 +1,47 @@
+#include "experiment/hosts.hpp"
+
+#include <doctest/doctest.h>
+
+#include "experiment/run.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+TEST_CASE("hosts: a batch is fed by the machines that have GPUs, by hand") {
+  const Cluster four = topologies::load_cluster("nodes:4x2,device=v100-pcie", "test");
+  CHECK(input_time(100, 800, four).count() == testing::approx(2));
+  CHECK(input_time(100, 800, topologies::load_cluster("star:8,device=v100-pcie", "test")).count() ==
+        testing::approx(8));
+  CHECK(input_time(0, 800, four).count() == 0);
+}
+
+TEST_CASE("hosts: no step is shorter than its input, and devices wait for the difference") {
+  Request request;
+  request.network = "resnet50";
+  request.cluster = "nodes:2x2,device=v100-pcie";
+  request.strategies = {"data"};
+  request.batch = 128;
+  const auto step = [&](double rate) {
+    request.input_rate = rate;
+    const Experiment experiment(request);
+    const Planned planned = make_plan(experiment, strategies::strategy("data", "test"));
+    CHECK(simulated_step(experiment, planned.plan) ==
+          run_plan(experiment, planned).result.step_time);
+    return run_plan(experiment, planned, Operations::folded).result;
+  };
+  const RunResult fast = step(1e6), slow = step(100);
+  CHECK(fast.step_time == step(0).step_time);
+  CHECK(slow.step_time.count() == testing::approx(128 / 200.0));
+  CHECK(slow.samples_per_second == testing::approx(200));
+  CHECK(mean_use(slow).compute.count() == testing::approx(mean_use(fast).compute.count()));
+  CHECK((mean_use(slow).idle - mean_use(fast).idle).count() ==
+        testing::approx((slow.step_time - fast.step_time).count()));
+  request.input_rate = 3000;
+  CHECK(hosts_summary(request) == "; hosts feed 3000 samples/s each");
+}
+
+}  // namespace
+}  // namespace parsim::experiment
