@@ -2,10 +2,13 @@
 """What validation/papers promises holds, in the release build: with sanitizers it takes a minute.
 
     tests/claims/check.py PARSIM
+
+With PARSIM_LONG=1 also what intervals promise for systems that are left out.
 """
 import collections
 import csv
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -37,6 +40,23 @@ def check_regimes(parsim):
                                                if row.get('fits')])
         check(found and abs(found[0] / float(case['gain']) - 1) < 0.001 and found[1] == case['over'],
               f'strongest case of {case["strategy"]}: {found} instead of {case}')
+
+
+def check_intervals(parsim, *more):
+    """Of systems that are left out, nine of ten rows lie in their intervals; minutes."""
+    run = subprocess.run([parsim, 'validate', '--published', '--quick', '--json', '--quiet', *more],
+                         capture_output=True, check=False)
+    check(run.returncode == 0, f'{more}: {run.stderr.decode()}')
+    sets = json.loads(run.stdout)['intervals']
+    for one in sets:
+        least, most = (0.85, 0.95) if one['set'] == 'all' else (0.75, 1)
+        check(one['rows'] < 20 or least <= one['coverage'] <= most,
+              f'{one["set"]} {more}: {one["coverage"]:.3f} of {one["rows"]} rows in their intervals')
+    everything = sets[-1]
+    check(everything['set'] == 'all' and everything['rows'] > 1000, f'{more}: {everything}')
+    check(everything['interval_score'] < everything['constant_score'],
+          f'one width for all rows is no worse {more}: {everything}')
+    return {one['set']: one for one in sets}
 
 
 def main():
@@ -87,6 +107,11 @@ def main():
         check(rates['layer-wise'] >= rates['owt'] >= rates['data'], f'figure 7: {case}: {rates}')
 
     check_regimes(sys.argv[1])
+    if os.environ.get('PARSIM_LONG'):
+        check_intervals(sys.argv[1], '--from-scratch')
+        calibrated = check_intervals(sys.argv[1])
+        for name in ('llm_foundry_mpt', 'vtrain_a100_multi_node'):  # cards with a kernel table
+            check(calibrated[name]['median_half_width'] <= 0.25, f'{name}: {calibrated[name]}')
     print('claims:', len(found['rows']), 'failures:', len(failed))
     return bool(failed)
 
