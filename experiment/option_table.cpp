@@ -235,7 +235,7 @@ constexpr Option table[] = {
      "what a host takes to launch a kernel: 5us to 30us where PyTorch runs operator by operator; a step "
      "takes that for each of its kernels or longer (default: the profile's, or 0us: the host keeps up)",
      "launch_interval", member<&Request::sim, &sim::SimOptions::launch_interval>},
-    {"--input-rate", "N", model, "compare simulate plan explain",
+    {"--input-rate", "X", model, "compare simulate plan explain",
      "samples a second that the host of each machine reads and prepares; a step takes that for its batch or "
      "longer (default: 0, the hosts keep up)", "input_rate", member<&Request::input_rate>, {.most = 1'000'000'000'000}},
 
