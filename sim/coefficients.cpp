@@ -136,7 +136,8 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   };
   std::tuple<double, double, bool> least{std::numeric_limits<double>::infinity(), 0, false};
   for (const Coefficients& row : coefficients()) {
-    if (!serves(row.operands)) continue;
+    // What is itself another card's on tensor cores is not lent on.
+    if (!serves(row.operands) || (tensor_cores && !row.own_convolutions)) continue;
     const std::tuple distance{
         std::abs(std::floor(assumed_capability(model)) - std::floor(row.architecture)),
         std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate)),

@@ -9,6 +9,8 @@ NEUSIGHT.csv has the columns gpu, op, batch, m, n, k, time_us. Needs numpy and s
 a100, fp32: matrix products of NeuSight (sitar-lab/NeuSight, commit 6945927, MIT) of at least 100 us;
 half of the shapes, chosen by a hash, are held out. Convolutions keep the V100's shares: NeuSight's
 are of another kind (3 x 3, few and odd extents) than those of networks.
+a100, tf32: not fitted. The V100's shares of its tensor cores' peak, the error (median) on eth-easl/sailor's products
+of OPT and GPT-Neo on an A100 40 GB (commit cf2c8e3, MIT), of at least 100 us; an H100's are 40 % lower.
 h100, h200: sim/fit_operators.py.
 sustained: time of FP32 matrix products of 10 ms and more over what coefficients fitted to single short runs
 say (NeuSight, medians): 1.3 on T4, whose limit of 70 W lowers its clock; 1.0 on V100, which is not written.

@@ -290,7 +290,7 @@ TEST_CASE("GEMM model: products near measured ones are so labelled, others model
   CHECK(dense_layer("h100-sxm5", Precision::fp16, 30000000, Pass::forward).origin ==
         Origin::modelled);
   CHECK(dense_layer("a100-sxm4-80", Precision::tf32, 4096, Pass::forward).origin ==
-        Origin::guessed);
+        Origin::modelled);
   // The chip of the A100-80, whose rows are another card's.
   CHECK(dense_layer("a100-sxm4-40", Precision::bf16, 4096, Pass::forward).origin ==
         Origin::modelled);
@@ -316,7 +316,7 @@ TEST_CASE("GEMM model: reports name the cards, their error and where it comes fr
   const auto on_a100 = make_tile_costs(a100);
   CHECK(on_a100->accuracy(Precision::bf16).starts_with("GEMMs: a100-sxm4-80 "));
   CHECK(on_a100->accuracy(Precision::fp32).starts_with("a100-sxm4-80 9.2 %"));
-  CHECK(on_a100->accuracy(Precision::tf32).starts_with("a100-sxm4-80 unknown (scaled from h100"));
+  CHECK(on_a100->accuracy(Precision::tf32).starts_with("a100-sxm4-80 4.8 %"));
   CHECK(on_a100->summary().starts_with("16-bit GEMMs on a100-sxm4-80 by "));
   const Cluster v100 = topologies::load_cluster("star:1,device=v100-sxm2", "test");
   CHECK(make_tile_costs(v100)->summary().starts_with("GEMMs and convolutions by a tile model"));

@@ -364,8 +364,8 @@ TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
   // V100, T4 and H100 are one generation away: the nearest memory.
   CHECK(borrowed("a100-sxm4-40", Precision::bf16)->operands == Precision::fp16);
   CHECK(borrowed("a100-sxm4-40", Precision::bf16)->family == "v100");
-  CHECK(borrowed("a100-sxm4-40", Precision::tf32)->family == "v100");
-  CHECK(borrowed("a100-sxm4-80", Precision::tf32)->family == "h100");
+  CHECK(borrowed("a100-sxm4-40", Precision::tf32)->family == "a100");
+  CHECK(borrowed("a100-sxm4-80", Precision::tf32)->family == "a100");
   CHECK(borrowed("a100-sxm4-80", Precision::tf32)->operands == Precision::tf32);
   CHECK(borrowed("l4", Precision::tf32)->family == "t4");
   CHECK(borrowed("rtx-3090", Precision::fp16)->operands == Precision::fp16);
