@@ -19,6 +19,22 @@ LayerId add_input(Network& network, std::string name, Shape shape) {
   return LayerId{network.layers.size() - 1};
 }
 
+namespace {
+
+/// Plans look at all operands for each reader of a tensor. Throws InputError.
+void expect_few_of_each(std::vector<LayerId> inputs, const std::string& where) {
+  constexpr std::size_t most = 512;
+  if (inputs.size() <= most) return;
+  std::sort(inputs.begin(), inputs.end());
+  for (std::size_t i = most; i < inputs.size(); ++i) {
+    if (inputs[i] != inputs[i - most]) continue;
+    throw InputError(where, fmt::format("one tensor more than {} times as an operand", most),
+                     fmt::format("accepted: at most {} times", most));
+  }
+}
+
+}  // namespace
+
 LayerId add_layer(Network& network, std::string name, LayerKind kind, std::vector<LayerId> inputs,
                   std::vector<ParameterId> shared) {
   std::vector<Shape> shapes;
@@ -28,6 +44,7 @@ LayerId add_layer(Network& network, std::string name, LayerKind kind, std::vecto
   }
   Layer layer{std::move(name), std::move(kind), std::move(inputs), {}, {}};
   const std::string where = fmt::format("{}: layer '{}'", network.name, layer.name);
+  expect_few_of_each(layer.inputs, where);
   layer.out = output_shape(layer.kind, shapes, where);
   const std::vector<ParameterShape> wanted = parameter_shapes(layer.kind, shapes);
   if (!shared.empty()) {

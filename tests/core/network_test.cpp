@@ -64,6 +64,11 @@ TEST_CASE("network: a layer that does not fit is refused with network and layer"
   CHECK_THROWS_WITH_AS(add_layer(network, "c", Concat{3}, {x}),
                        "tiny: layer 'c': concat along axis 3 of shape 6; the axis exists",
                        InputError);
+  CHECK_THROWS_WITH_AS(add_layer(network, "c", Concat{0}, std::vector(513, x)),
+                       "tiny: layer 'c': one tensor more than 512 times as an operand; accepted: "
+                       "at most 512 times",
+                       InputError);
   CHECK(network.layers.size() == 1);
   CHECK(network.parameters.empty());
+  CHECK(network[add_layer(network, "c", Concat{0}, std::vector(512, x))].out == vector_shape(3072));
 }
