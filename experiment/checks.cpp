@@ -18,7 +18,17 @@ namespace {
 constexpr double relative_tolerance = 1e-9;
 // Flows are doubles, and a byte count shared among rings is rounded once per ring and hop.
 constexpr double byte_tolerance = 1e-6;
-constexpr double most_rings = 16, most_rounded = 0.5;
+constexpr double most_rounded = 0.5;
+
+/// Of a collective: 16 among the links of GPUs, or a rail for each GPU of a machine.
+double most_rings(const Cluster& cluster) {
+  std::vector<double> gpus(cluster.nodes.size());
+  double most = 16;
+  for (const Device& device : cluster.devices) {
+    if (device.node.valid()) most = std::max(most, ++gpus[device.node.index()]);
+  }
+  return most;
+}
 
 /// Bytes every member of an all_gather, reduce_scatter or all_to_all must receive and send.
 struct Traffic {
@@ -121,6 +131,7 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
 
   std::vector<Seconds> work(cluster.devices.size());
   bounds.asked = bytes_moved(dag);
+  const double rings = most_rings(cluster);
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     const OpRecord& record = dag.record(id);
@@ -129,7 +140,7 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
       if (record.device == record.to) bounds.kept += dag.count(id) * bytes_received(dag, id);
     } else if (dag.kind(id) == OpKind::collective) {
       const auto hops = static_cast<double>(dag.group(GroupId{record.device}).size());
-      bounds.rounded += static_cast<double>(dag.count(id)) * most_rings * most_rounded * hops;
+      bounds.rounded += static_cast<double>(dag.count(id)) * rings * most_rounded * hops;
     } else {
       work[static_cast<std::size_t>(record.device)] += times[i];
     }

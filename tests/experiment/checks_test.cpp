@@ -10,6 +10,7 @@
 #include "sim/sim.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/program.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -125,6 +126,15 @@ TEST_CASE("checks: bounds by hand for two kernels and a transfer") {
   CHECK(bounds.busiest_link.count() == testing::approx(1e-3).epsilon(1e-12));
   CHECK(bounds.asked == Bytes{1'000'000});
   CHECK(bounds.delivered == 1e6);
+}
+
+TEST_CASE("checks: bytes are rounded once for each rail of a machine") {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"simulate", "--network", "mlp", "--cluster", "nvl72:2", "--strategy", "data"},
+           {"collective", "all-reduce", "--cluster", "nvl72:2", "--sizes", "1KiB..4KiB"}}) {
+    const testing::Finished run = testing::run_program(PARSIM_PROGRAM, words);
+    CHECK_MESSAGE(run.exit_code == 0, run.err);
+  }
 }
 
 TEST_CASE("checks: the least of a gather is what the slowest member must receive") {
