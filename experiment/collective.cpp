@@ -19,7 +19,14 @@ Network one_tensor(Shape shape) {
   return network;
 }
 
-std::int64_t checked_elements(Bytes size) {
+/// devices   twice of their number of bytes may be sent, and must be counted
+std::int64_t checked_elements(Bytes size, std::size_t devices) {
+  constexpr std::int64_t most_sent = std::int64_t{1} << 62;
+  const std::int64_t most = most_sent / (2 * static_cast<std::int64_t>(devices));
+  if (size.value > most) {
+    throw InputError("--size", fmt::format("{} B on {} devices", size.value, devices),
+                     fmt::format("accepted: at most {} B", most));
+  }
   if (size.value <= 0 || size.value % element != 0) {
     throw InputError("--size", fmt::format("{} B", size.value),
                      fmt::format("accepted: a positive multiple of {} B", element));
@@ -32,7 +39,7 @@ std::int64_t checked_elements(Bytes size) {
 ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices, Bytes size) {
   const auto n = static_cast<std::int64_t>(devices.size());
   const bool exchange = kind == CollectiveKind::all_to_all;
-  const std::int64_t elements = checked_elements(size);
+  const std::int64_t elements = checked_elements(size, devices.size());
   // Row i of an all-to-all is what device i sends, column block j what j receives.
   const Shape shape =
       exchange ? Shape{{{Dim::other, n}, {Dim::other, elements}}} : vector_shape(elements);
@@ -65,7 +72,7 @@ ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices, B
 }
 
 ExecDag send_receive_dag(std::span<const DeviceId> devices, Bytes size) {
-  const std::int64_t elements = checked_elements(size);
+  const std::int64_t elements = checked_elements(size, devices.size());
   ExecDag dag(one_tensor(vector_shape(elements)), 1, Precision::fp32, Optimizer::sgd);
   dag.strategy = "send-receive";
   const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});

@@ -22,7 +22,8 @@ struct CollectiveTime {
 /// A DAG of one collective over the devices. `size` is what nccl-tests calls size: the buffer of
 /// each rank; for all_gather and reduce_scatter the larger of its two buffers, the one that holds
 /// all shares. Must be a positive multiple of the 4 bytes of an fp32 element and, for all_to_all,
-/// of 4 bytes per device; throws InputError (naming --size) if not.
+/// of 4 bytes per device, and what all devices send at most 2^62 bytes; throws InputError (naming
+/// --size) if not.
 [[nodiscard]] ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices,
                                      Bytes size);
 

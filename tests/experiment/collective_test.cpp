@@ -78,6 +78,13 @@ TEST_CASE("collective: messages to the next go both ways of every link at once")
 TEST_CASE("collective: a size that is no whole number of elements is refused") {
   CHECK_THROWS_WITH_AS((void)collective_dag(CollectiveKind::all_reduce, four, Bytes{6}),
                        "--size: 6 B; accepted: a positive multiple of 4 B", InputError);
+  // What four devices send is counted in 64 bits.
+  const Bytes most{std::int64_t{1} << 59};
+  CHECK_NOTHROW((void)collective_dag(CollectiveKind::all_reduce, four, most));
+  CHECK_THROWS_WITH_AS((void)collective_dag(CollectiveKind::all_reduce, four, 2 * most),
+                       "--size: 1152921504606846976 B on 4 devices; accepted: at most "
+                       "576460752303423488 B",
+                       InputError);
 }
 
 TEST_CASE("collective: two elements over four devices leave two without a share") {
