@@ -330,6 +330,8 @@ void check_used(const Request& request, const Network& network, std::span<const 
         "accepted: with a strategy that makes a pipeline, or hybrid --parts 1, which accumulates "
         "gradients over micro-batches");
   }
+  // Whether the fastest plan has stages, replicas or buckets is what that search is there to find.
+  if (!no_plan([](const Plan& plan) { return plan.strategy == "best"; })) return;
   const auto given = [&](std::string_view flag) { return request.given.contains(flag); };
   if (given("--schedule") &&
       no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {

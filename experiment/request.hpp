@@ -140,7 +140,8 @@ void apply_override(Cluster& cluster, const std::string& text);
                                    std::string_view where);
 
 /// Throws InputError if an option of the request made no difference to any of the plans: an option
-/// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
+/// without effect is a misunderstanding, but for what `best` was free not to choose. `plans` are
+/// those of the strategies that could make one.
 void check_used(const Request& request, const Network& network, std::span<const Plan> plans);
 
 }  // namespace parsim::experiment

@@ -402,6 +402,10 @@ Plan plan_best(const StrategyInput& asked) {
   plan.strategy = "best";
   plan.notes.clear();
   plan.notes.push_back(fmt::format("starts from {}", finalists[0].origin));
+  if (input.schedule && plan.schedule.micro_batches == 1) {
+    plan.notes.push_back(fmt::format("--schedule {} changes nothing: the plan has one micro-batch",
+                                     to_text(*input.schedule)));
+  }
   if (!parts.lacking().empty()) {
     plan.notes.push_back(std::string(search_stopped) + join(parts.lacking()));
   }

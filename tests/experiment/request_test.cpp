@@ -227,6 +227,10 @@ TEST_CASE("request: what context parallelism and pipelines do is refused without
   input.pipeline_parallel = 1;
   input.context_parallel = 2;
   CHECK(answer("--cp-comm", strategies::plan_tensor(input)) == "accepted");
+  // A search has found that it needs no pipeline.
+  Plan found = strategies::plan_tensor(input);
+  found.strategy = "best";
+  CHECK(answer("--pipeline-sends", found) == "accepted");
   // Groups of different sizes have no degree in common.
   const testing::World four("gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64",
                             "star:4,device=v100-sxm2,rate=10GB/s");
