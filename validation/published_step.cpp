@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/cost_model.hpp"
+#include "core/errors.hpp"
 #include "experiment/attention.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
@@ -33,6 +34,13 @@ experiment::StepParts SingleStep::parts(double factor) const {
 }
 
 SingleStep single_step(const Claim& claim) {
+  for (const char* column : {"n_gpus", "nodes"}) {
+    if (count_column(claim, column, 1) == 1) continue;
+    throw InputError(
+        location_of(claim, column), claim.what.find(column)->second,
+        "accepted: 1 with total_ms; steps of several GPUs have batch_per_gpu, value and "
+        "unit = ms");
+  }
   const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
   const Network network = experiment::on_devices(load_network_of(claim), network_of(claim),
                                                  dims_of(claim), cluster, std::nullopt)

@@ -396,6 +396,15 @@ TEST_CASE("published: --data adds to the rows that calibrate, and each set says 
   CHECK(result["sets"][1]["name"] == "unknown");
   CHECK(result["sets"][1]["calibrated_by"].empty());
   CHECK(result["sets"][1]["uncalibrated"] == 1);
+  // A step of several GPUs is none of one.
+  const std::string several = folder.write(
+      "several.csv", "model,batch,gpu,precision,cudnn,n_gpus,total_ms\nvgg16,16,T4,FP32,9,8,130\n");
+  const testing::Finished refused = testing::run_program(
+      PARSIM_PROGRAM, {"validate", "--published", "--data", several, "--json", "--quiet"});
+  const nlohmann::json left = nlohmann::json::parse(refused.out)["unresolved"];
+  REQUIRE(left.size() == 1);
+  CHECK(left[0]["reason"].get<std::string>().find("8; accepted: 1 with total_ms") !=
+        std::string::npos);
   const testing::Finished text = testing::run_program(
       PARSIM_PROGRAM, {"validate", "--published", "--data", unknown, "--quiet"});
   CHECK(text.out.find("unknown: not calibrated") != std::string::npos);
