@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/errors.hpp"
 #include "core/files.hpp"
@@ -179,6 +180,39 @@ void check_combinations(const Request& request) {
   }
 }
 
+/// Of options of pipelines: with what they are of use.
+constexpr std::string_view accepts_micro_batches =
+    "accepted: with a strategy that makes a pipeline, or hybrid --parts 1, which accumulates "
+    "gradients over micro-batches";
+constexpr std::string_view accepts_schedule =
+    "accepted: with a strategy that makes a pipeline of several micro-batches";
+constexpr std::string_view accepts_sends = "accepted: with a strategy that makes a pipeline";
+
+std::string unused_by(const Request& request) {
+  return request.strategies.size() == 1
+             ? fmt::format("unused by strategy '{}'", request.strategies.front())
+             : std::string("unused by every strategy asked for");
+}
+
+/// check_used, before a search that may take long, for strategies that never make a pipeline.
+void check_pipeline_options(const Request& request) {
+  constexpr std::array<std::string_view, 5> without{"data", "owt", "layer-wise", "model",
+                                                    "model-even"};
+  const auto never = [&](const std::string& name) {
+    return std::find(without.begin(), without.end(), name) != without.end();
+  };
+  if (!request.layout_file.empty() || !request.plan_file.empty() ||
+      !std::all_of(request.strategies.begin(), request.strategies.end(), never)) {
+    return;
+  }
+  if (request.micro_batches.value_or(1) > 1)
+    throw InputError("--micro-batches", unused_by(request), accepts_micro_batches);
+  if (request.given.contains("--schedule"))
+    throw InputError("--schedule", unused_by(request), accepts_schedule);
+  if (request.given.contains("--pipeline-sends"))
+    throw InputError("--pipeline-sends", unused_by(request), accepts_sends);
+}
+
 /// An option that none of the strategies asked for reads is a misunderstanding.
 void check_strategy_options(const Request& request) {
   std::vector<std::string> asked = request.strategies;
@@ -199,6 +233,7 @@ void check_strategy_options(const Request& request) {
     throw InputError(option.flag, "unused by every strategy asked for",
                      fmt::format("accepted: with strategy {}{}", join(readers), hint));
   }
+  check_pipeline_options(request);
 }
 
 /// Options of the simulator that exclude or need each other.
@@ -319,24 +354,18 @@ sim::NcclVersion parse_nccl_version(std::string_view text, std::string_view wher
 
 void check_used(const Request& request, const Network& network, std::span<const Plan> plans) {
   const auto no_plan = [&](auto uses) { return std::none_of(plans.begin(), plans.end(), uses); };
-  const std::string who = request.strategies.size() == 1
-                              ? fmt::format("unused by strategy '{}'", request.strategies.front())
-                              : std::string("unused by every strategy asked for");
+  const std::string who = unused_by(request);
   if (request.micro_batches && no_plan([&](const Plan& plan) {
         return plan.schedule.micro_batches == *request.micro_batches;
       })) {
-    throw InputError(
-        "--micro-batches", who,
-        "accepted: with a strategy that makes a pipeline, or hybrid --parts 1, which accumulates "
-        "gradients over micro-batches");
+    throw InputError("--micro-batches", who, accepts_micro_batches);
   }
   // Whether the fastest plan has stages, replicas or buckets is what that search is there to find.
   if (!no_plan([](const Plan& plan) { return plan.strategy == "best"; })) return;
   const auto given = [&](std::string_view flag) { return request.given.contains(flag); };
   if (given("--schedule") &&
       no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {
-    throw InputError("--schedule", who,
-                     "accepted: with a strategy that makes a pipeline of several micro-batches");
+    throw InputError("--schedule", who, accepts_schedule);
   }
   if (given("--cp-comm") && no_plan([&](const Plan& plan) {
         const auto stages = strategies::stages_of(network, plan);
@@ -358,7 +387,7 @@ void check_used(const Request& request, const Network& network, std::span<const 
         const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
         return std::any_of(stages.begin(), stages.end(), [](auto stage) { return stage > 0; });
       })) {
-    throw InputError("--pipeline-sends", who, "accepted: with a strategy that makes a pipeline");
+    throw InputError("--pipeline-sends", who, accepts_sends);
   }
   if (request.sync != Sync::Kind::automatic &&
       no_plan([&](const Plan& plan) { return adds_gradients_up(network, plan); })) {

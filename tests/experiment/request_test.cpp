@@ -198,6 +198,24 @@ TEST_CASE("request: an option that changes nothing is refused") {
                        InputError);
 }
 
+TEST_CASE("request: options of pipelines are refused before a search that makes none") {
+  const auto answer = [](const std::string& flag, const std::string& value,
+                         const std::vector<std::string>& strategies) {
+    return testing::refusal_of([&] {
+      return make_request(given({{flag, {value}}, {"--strategy", strategies}}));
+    });
+  };
+  CHECK(answer("--micro-batches", "4", {"layer-wise"}) ==
+        "--micro-batches: unused by strategy 'layer-wise'; accepted: with a strategy that makes a "
+        "pipeline, or hybrid --parts 1, which accumulates gradients over micro-batches");
+  CHECK(answer("--schedule", "gpipe", {"data", "owt"}).find("unused by every strategy") !=
+        std::string::npos);
+  CHECK(answer("--pipeline-sends", "blocking", {"model-even"}).find("unused by strategy") !=
+        std::string::npos);
+  CHECK(answer("--micro-batches", "1", {"data"}) == "accepted");
+  CHECK(answer("--micro-batches", "4", {"data", "pipeline"}) == "accepted");
+}
+
 TEST_CASE("request: what context parallelism and pipelines do is refused without them") {
   const testing::World world("gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64",
                              "star:2,device=v100-sxm2,rate=10GB/s");
