@@ -126,8 +126,11 @@ std::optional<hw::LinkThrottle> link_throttle(const Options& options) {
   }
   const hw::LinkThrottle link{parse_rate(text.substr(0, comma), "--link"),
                               parse_seconds(text.substr(comma + 1), "--link")};
-  if (!(link.rate.value > 0))
-    throw InputError("--link", "a rate of 0", "accepted: a positive rate");
+  // The clock has whole nanoseconds in 64 bits.
+  if (link.rate.value < 1e3 || link.latency > 24 * hour) {
+    throw InputError("--link", fmt::format("'{}'", text),
+                     "accepted: a rate of 1 kB/s or more and a latency of a day at most");
+  }
   return link;
 }
 

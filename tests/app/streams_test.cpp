@@ -30,6 +30,17 @@ TEST_CASE("streams: an error message that cannot be written leaves the exit code
   }
 }
 
+TEST_CASE("streams: parsim-hw refuses links that its clock cannot count") {
+  const testing::TemporaryFolder folder;
+  REQUIRE(shell(plan_lenet + " -o plan.json --dag dag.json", folder.folder()).exit_code == 0);
+  const std::string run = parsim_hw + " run --backend host --partition 4,4 --dag dag.json --link ";
+  for (const char* link : {"1e-5B/s,1us", "1GB/s,1e10s"}) {
+    const Finished finished = shell(run + link, folder.folder());
+    CHECK(finished.exit_code == 2);
+    CHECK(finished.err.find("accepted: a rate of 1 kB/s or more") != std::string::npos);
+  }
+}
+
 TEST_CASE("streams: a refusal is one line, also of names with newlines") {
   const Finished finished = shell(parsim_itself + " show network $'a\\nparsim: all is well'");
   CHECK(finished.exit_code == 2);
