@@ -4,10 +4,22 @@
 
 #include <string>
 
+#include "core/errors.hpp"
+
 namespace parsim::fuzz {
 
 /// Does everything with an input that a hostile user could have done. Returns if that is all right;
 /// whatever it throws is a bug. Each *_fuzz.cpp defines it.
 void run(const std::string& input);
+
+/// Calls a reader that may refuse what it reads.
+template <class Read>
+void may_refuse(const Read& read) {
+  try {
+    read();
+  } catch (const InputError&) {
+    // As it should be: the other outcome that is allowed.
+  }
+}
 
 }  // namespace parsim::fuzz
