@@ -181,7 +181,9 @@ std::string_view ShellReader::find_body(std::string_view line,
                                         const std::vector<std::string>& words) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   const std::size_t call = line.find("()");
+  // "NAME=()" is an empty array.
   const bool names = !words.empty() && call != line.npos && line.starts_with(words[0]) &&
+                     words[0].find('=') == words[0].npos &&
                      line.find_first_not_of(" \t", words[0].size()) == call;
   const bool function = names || (!words.empty() && words[0] == "function");
   const bool subshell = line.starts_with('(') && !line.starts_with("((");

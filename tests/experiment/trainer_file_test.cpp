@@ -363,7 +363,7 @@ TEST_CASE("trainer file: what a script may not give is refused, where it is aske
   const LayoutFile file = read(
       "if [ -z \"$DATA\" ]; then\n  echo done\n  exit 1\nfi\n"
       "case $RANK in 0) LOG=\"--log-interval 1\" ;; esac\n"
-      "f() {\n  echo done\n}\ng() { echo done; }\n(cd /tmp)\ncat <<< hello\nARGS=\"--" +
+      "NONE=()\nf() {\n  echo done\n}\ng() { echo done; }\n(cd /tmp)\ncat <<< hello\nARGS=\"--" +
       tp +
       " 2 --bf16\"\npip install accelerate deepspeed\n"
       "torchrun x.py $ARGS \\\n  --" +
