@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <initializer_list>
 #include <iterator>
 
 #include "core/csv.hpp"
@@ -81,26 +82,28 @@ std::string bytes_of_mebibytes(const CsvTable& table, const CsvTable::Row& row) 
   return fmt::format("{:.0f}", bytes);
 }
 
+/// Of columns with the same time the last that is filled, or the first.
+double microseconds(const CsvTable& table, const CsvTable::Row& row,
+                    std::initializer_list<std::string_view> columns) {
+  std::string_view time = *columns.begin();
+  for (const std::string_view column : columns) {
+    if (!table.at(row, column).empty()) time = column;
+  }
+  return table.number(row, time);
+}
+
 void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim) {
   const bool by_rank = table.has("collective") && table.has("data_MiB");
   if (by_rank) claim.what["size_bytes"] = bytes_of_mebibytes(table, row);
   if (by_rank || table.has("size_bytes")) {
     claim.quantity = "collective-time";
     claim.unit = "us";
-    std::string_view time = "time_us_inplace";
-    for (const std::string_view other : {"time_us_outofplace", "time_us"}) {
-      if (!table.at(row, other).empty()) time = other;
-    }
-    claim.expected = table.number(row, time);
+    claim.expected = microseconds(table, row, {"time_us_inplace", "time_us_outofplace", "time_us"});
     if (table.at(row, "usable") == "no") claim.what["split"] = "unscored";
   } else if (has_kernels(table)) {
     claim.quantity = "kernel-time";
     claim.unit = "us";
-    std::string_view time = "time_us";
-    for (const std::string_view better : {"median_us", "sustained_us"}) {
-      if (!table.at(row, better).empty()) time = better;
-    }
-    claim.expected = table.number(row, time);
+    claim.expected = microseconds(table, row, {"time_us", "median_us", "sustained_us"});
   } else if (table.has("total_ms") || table.has("fwd_ms")) {
     claim.quantity = "step-time";
     claim.unit = "ms";
