@@ -283,12 +283,23 @@ std::string device_of(const Claim& claim) {
 std::string cluster_call(const Claim& claim) {
   if (std::string named = column(claim, "cluster"); !named.empty()) return named;
   const std::string machine = column(claim, "machine");
-  const std::string hint = fmt::format("nodes={}", count_column(claim, "nodes", 1));
-  const std::optional<std::string> alias = resolve_alias(AliasKind::cluster, machine, hint);
+  const std::optional<std::string> alias = resolve_alias(AliasKind::cluster, machine);
   return alias ? *alias : built_call(claim);
 }
 
 namespace {
+
+/// The cluster with its first `count` machines, or with more like its last one; nothing if it has
+/// no place for more.
+std::optional<Cluster> with_machines(Cluster cluster, std::size_t count) {
+  std::vector<bool> keep(cluster.nodes.size(), false);
+  std::fill_n(keep.begin(), std::min(count, keep.size()), true);
+  std::optional<Cluster> sized = topologies::only_nodes(std::move(cluster), keep);
+  for (std::size_t n = keep.size(); sized && n < count; ++n) {
+    sized = topologies::with_one_more(std::move(*sized), NodeId{n - 1});
+  }
+  return sized;
+}
 
 Cluster whole_cluster_of(const Claim& claim) {
   const std::int64_t gpus = count_column(
@@ -303,7 +314,7 @@ Cluster whole_cluster_of(const Claim& claim) {
     return topologies::first_gpus_of_nodes(topologies::load_cluster(built_call(claim), where),
                                            placed, where);
   }
-  std::string call = cluster_call(claim);
+  const std::string call = cluster_call(claim);
   if (!column(claim, "cluster").empty()) {
     Cluster named = topologies::load_cluster(call, location_of(claim, "cluster"));
     // A layout file names the devices that it uses.
@@ -311,13 +322,15 @@ Cluster whole_cluster_of(const Claim& claim) {
     return topologies::first_gpus(std::move(named), static_cast<std::size_t>(gpus),
                                   location_of(claim, "n_gpus"));
   }
-  Cluster cluster = topologies::load_cluster(call, location_of(claim, "machine"));
-  const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
-  if (all != gpus && count_column(claim, "nodes", 1) > 1) {
-    call = built_call(claim);  // some GPUs of each machine
-    cluster = topologies::load_cluster(call, location_of(claim, "machine"));
+  const std::string where = location_of(claim, "machine");
+  const std::int64_t nodes = count_column(claim, "nodes", 1);
+  std::optional<Cluster> cluster =
+      with_machines(topologies::load_cluster(call, where), static_cast<std::size_t>(nodes));
+  // Some GPUs of each machine, or machines whose network the alias does not say.
+  if (!cluster || (nodes > 1 && std::ssize(devices_of(*cluster, DeviceKind::gpu)) != gpus)) {
+    cluster = topologies::load_cluster(built_call(claim), where);
   }
-  return topologies::first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
+  return topologies::first_gpus(std::move(*cluster), static_cast<std::size_t>(gpus),
                                 location_of(claim, "n_gpus"));
 }
 

@@ -25,7 +25,7 @@ namespace parsim::validation {
 [[nodiscard]] std::map<std::string, std::int64_t> dims_of(const Claim& claim);
 
 /// The value of --cluster for the row: column `cluster`, a name, or a generator call made from gpu,
-/// nodes, gpus_per_node and interconnect.
+/// nodes, gpus_per_node and interconnect. Of a name's machines the row may take another number.
 [[nodiscard]] std::string cluster_call(const Claim& claim);
 /// The cluster with the row's GPUs only: the first ones, or as many per machine as column
 /// `placement` gives ("1+1+4+3"). With a layout file, which chooses devices, all of a named

@@ -269,6 +269,30 @@ TEST_CASE("published: network ports by hand") {
   CHECK(!network_ports("something"));
 }
 
+TEST_CASE("published: an alias counts for as many machines as a row has") {
+  const auto cluster = [](const std::string& machine, int nodes) {
+    return cluster_of(row_of("gpu,machine,nodes,gpus_per_node,n_gpus",
+                             fmt::format("{},{},8,{}", machine, nodes, 8 * nodes)));
+  };
+  for (const int nodes : {1, 2, 5}) {
+    CAPTURE(nodes);
+    const Cluster clouds = cluster("K80,AWS EC2 p2.8xlarge (8x K80)", nodes);
+    CHECK(std::ssize(devices_of(clouds, DeviceKind::gpu)) == 8 * nodes);
+    CHECK(clouds.devices.back().node == NodeId{static_cast<std::size_t>(nodes) - 1});
+    const Cluster meshes = cluster("V100-SXM2,8x V100-SXM2-16GB node", nodes);
+    CHECK(std::ssize(devices_of(meshes, DeviceKind::gpu)) == 8 * nodes);
+    // Boards, sockets, PCIe switches and cards of the files, not one switch a machine.
+    const auto inside = [](const Cluster& all) {
+      return std::count_if(all.switches.begin(), all.switches.end(),
+                           [](const Switch& one) { return one.node.valid(); });
+    };
+    CHECK(inside(clouds) >= 6 * nodes);
+    CHECK(inside(meshes) >= 7 * nodes);
+  }
+  // A DGX-1 says nothing of a network: two are built from the row.
+  CHECK(std::ssize(devices_of(cluster("V100-SXM2,DGX-1 with V100", 2), DeviceKind::gpu)) == 16);
+}
+
 TEST_CASE("published: machines by their alias, else from what the row says") {
   const std::string columns = "gpu,machine,nodes,gpus_per_node,n_gpus,interconnect";
   const auto call = [&](const std::string& fields) {
