@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -152,13 +153,32 @@ Label parse_label(const std::string& text, const std::string& where) {
                    fmt::format("accepted: {}{}", join(words), did_you_mean(text, words)));
 }
 
+namespace {
+
+/// TPUs, Gaudi, Trainium, and Apple's chips, "apple-m3" or "m2-ultra" (an m40 is a GPU of
+/// NVIDIA's).
+bool has_other_kernels(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::string_view others[] = {"tpu", "gaudi", "hpu", "trainium", "trn", "apple"};
+  const auto begins = [&](std::string_view other) { return lower.starts_with(other); };
+  if (std::any_of(std::begin(others), std::end(others), begins)) return true;
+  if (lower.size() < 2 || lower[0] != 'm' || lower[1] < '1' || lower[1] > '9') return false;
+  const std::string_view variant = std::string_view(lower).substr(2);
+  constexpr std::string_view variants[] = {"", "pro", "max", "ultra"};
+  const std::string_view word =
+      variant.substr(std::min(variant.find_first_not_of("- "), variant.size()));
+  return std::find(std::begin(variants), std::end(variants), word) != std::end(variants);
+}
+
+}  // namespace
+
 const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::string_view name,
                                     std::string_view where) {
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&](const DeviceModel& model) { return model.name == name; });
   if (found != known.end()) return *found;
-  for (const std::string_view other : {"tpu", "gaudi", "hpu", "apple"}) {
-    if (!name.starts_with(other)) continue;
+  if (has_other_kernels(name)) {
     throw InputError(where, fmt::format("'{}', and parsim has no model of such kernels", name),
                      "accepted: GPUs of 'parsim list devices'; to add a device, describe its rates "
                      "as [[device_types]] of a cluster file, and its kernels are priced like those "

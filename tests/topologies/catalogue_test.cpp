@@ -191,12 +191,18 @@ TEST_CASE("device table: the types of the contract, each number with label and s
 }
 
 TEST_CASE("device table: TPUs, Gaudi and Apple are refused with the way to add a device") {
-  for (const std::string name : {"tpu-v4", "gaudi2", "apple-m3"}) {
+  for (const std::string name :
+       {"tpu-v4", "TPUv5e", "gaudi2", "trainium2", "apple-m3", "m1", "m2-ultra", "M4 Max"}) {
     CHECK(testing::refusal_of([&] { static_cast<void>(device_model(name, "here")); }) ==
           "here: '" + name +
               "', and parsim has no model of such kernels; accepted: GPUs of 'parsim list "
               "devices'; to add a device, describe its rates as [[device_types]] of a cluster "
               "file, and its kernels are priced like those of the most similar GPU");
+  }
+  for (const std::string name : {"m60", "m2-nano", "m"}) {
+    CHECK(testing::refusal_of([&] {
+            static_cast<void>(device_model(name, "here"));
+          }).find("unknown device") != std::string::npos);
   }
 }
 
