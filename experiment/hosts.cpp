@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+
+#include "experiment/experiment.hpp"
 
 namespace parsim::experiment {
 
@@ -16,6 +19,19 @@ std::map<NodeId, std::int64_t> gpus_by_machine(const Cluster& cluster) {
   return counts;
 }
 
+struct Machines {
+  std::int64_t gpus = 0, most = 0;  ///< of all machines, of the fullest
+};
+
+Machines machines_of(const Cluster& cluster) {
+  Machines machines;
+  for (const auto& [machine, count] : gpus_by_machine(cluster)) {
+    machines.gpus += count;
+    machines.most = std::max(machines.most, count);
+  }
+  return machines;
+}
+
 }  // namespace
 
 Seconds input_time(double rate, std::int64_t batch, const Cluster& cluster) {
@@ -25,11 +41,7 @@ Seconds input_time(double rate, std::int64_t batch, const Cluster& cluster) {
 }
 
 Seconds host_delay(const RunCalibration& calibration, std::int64_t batch, const Cluster& cluster) {
-  std::int64_t gpus = 0, most = 0;
-  for (const auto& [machine, count] : gpus_by_machine(cluster)) {
-    gpus += count;
-    most = std::max(most, count);
-  }
+  const auto [gpus, most] = machines_of(cluster);
   const double further = std::max(0.0, static_cast<double>(most) - calibration.devices);
   return Seconds{calibration.host * further * static_cast<double>(batch) /
                  static_cast<double>(gpus)};
@@ -55,6 +67,19 @@ std::string hosts_summary(const Request& request) {
     text += fmt::format("; hosts feed {} samples/s each", request.input_rate);
   }
   return text;
+}
+
+std::string input_line(const Experiment& experiment, double samples_per_second) {
+  const auto says = [](const FittedStep& row) { return row.host.has_value(); };
+  if (experiment.request.input_rate > 0 || tokens_per_sample(experiment.network) > 0 ||
+      (experiment.calibration &&
+       std::any_of(experiment.calibration->by.begin(), experiment.calibration->by.end(), says))) {
+    return {};
+  }
+  const auto [gpus, most] = machines_of(experiment.cluster);
+  const double each = samples_per_second * static_cast<double>(most) / static_cast<double>(gpus);
+  return fmt::format("hosts: assumed to keep up with {} samples/s from {} (--input-rate)",
+                     std::llround(each), gpus == most ? "the machine" : "each machine");
 }
 
 }  // namespace parsim::experiment

@@ -11,6 +11,8 @@
 
 namespace parsim::experiment {
 
+class Experiment;
+
 /// What the machines of the cluster's GPUs take to prepare a batch, at `rate` samples a second
 /// each; 0 if the rate is 0: hosts keep up.
 [[nodiscard]] Seconds input_time(double rate, std::int64_t batch, const Cluster& cluster);
@@ -28,5 +30,10 @@ void set_hosts(Request& request, const std::optional<Profile>& profile,
 
 /// "; a launch every 5.00 us; hosts feed 3000 samples/s each", for reports; "" if they keep up.
 [[nodiscard]] std::string hosts_summary(const Request& request);
+
+/// "hosts: assumed to keep up with 2049 samples/s from each machine (--input-rate)" at so many
+/// samples a second of all; "" where an option or a measured step says what hosts take, and for
+/// networks whose samples are tokens, which are quick to read.
+[[nodiscard]] std::string input_line(const Experiment& experiment, double samples_per_second);
 
 }  // namespace parsim::experiment

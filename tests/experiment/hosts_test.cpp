@@ -43,5 +43,26 @@ TEST_CASE("hosts: no step is shorter than its input, and devices wait for the di
   CHECK(hosts_summary(request) == "; hosts feed 3000 samples/s each");
 }
 
+TEST_CASE("hosts: results say what each machine has to feed, unless something says what it can") {
+  Request request;
+  request.network = "resnet50";
+  request.cluster = "nodes:2x8,device=v100-pcie,placement=8+4";
+  const auto line = [&] { return input_line(Experiment(request), 1200); };
+  CHECK(line() == "hosts: assumed to keep up with 800 samples/s from each machine (--input-rate)");
+  FittedStep row{.device = "v100-pcie", .network = "ResNet-50"};
+  request.fitted = {row};
+  CHECK(line() == "hosts: assumed to keep up with 800 samples/s from each machine (--input-rate)");
+  request.fitted[0].host = 1e-6;
+  CHECK(line().empty());
+  request.fitted.clear();
+  request.cluster = "star:3,device=v100-pcie";
+  CHECK(line() == "hosts: assumed to keep up with 1200 samples/s from the machine (--input-rate)");
+  request.input_rate = 1e4;
+  CHECK(line().empty());
+  request.input_rate = 0;
+  request.network = "gpt:layers=1,hidden=64,heads=1,attention=eager";
+  CHECK(line().empty());
+}
+
 }  // namespace
 }  // namespace parsim::experiment
