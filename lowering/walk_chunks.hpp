@@ -73,14 +73,18 @@ void Walk<Sink>::await_arrival(LayerId producer, std::size_t index, std::int32_t
   }
 }
 
-/// Whether both products read the same tokens, each chunk of which both multiply when it has come:
-/// a fused product of queries, keys and values, or of gate and up, does.
+/// Whether both products read the same tokens in the same chunks, each of which both multiply when
+/// it has come: a fused product of queries, keys and values, or of gate and up, does.
 template <class Sink>
 bool Walk<Sink>::gathers_together(LayerId id, LayerId next) const {
   const LayerFragment &one = *parts_.layers[id.index()], &other = *parts_.layers[next.index()];
   return !one.chunks.empty() && !other.chunks.empty() && !one.partial_sums && !other.partial_sums &&
          one.devices == other.devices &&
-         parts_.network[id].inputs[0] == parts_.network[next].inputs[0];
+         parts_.network[id].inputs[0] == parts_.network[next].inputs[0] &&
+         std::equal(one.chunks.begin(), one.chunks.end(), other.chunks.begin(), other.chunks.end(),
+                    [](const Chunks& a, const Chunks& b) {
+                      return a.own == b.own && a.tokens == b.tokens;
+                    });
 }
 
 /// By cell, what its first chunk waits for besides what comes in parts, once after_ has what that
