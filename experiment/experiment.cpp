@@ -121,25 +121,18 @@ void check_recompute_every(const Request& request, const Network& network) {
                    "accepted: with --recompute selective, pointwise, op or full of a transformer");
 }
 
-/// bf16, fp16 or fp32: the first in which every GPU computes.
-Precision half_precision_of(const Cluster& cluster) {
-  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
-    const auto has = [&](const DeviceModel& model) {
-      return model.kind != DeviceKind::gpu || model.peak_at(precision).value > 0;
-    };
-    if (std::all_of(cluster.models.begin(), cluster.models.end(), has)) return precision;
-  }
-  return Precision::fp32;
-}
-
-/// What the model of a config.json is trained with unless the user says otherwise: half precision,
-/// AdamW, one sequence per GPU. Adds a note on what was chosen.
+/// What a language model is trained with unless the user says otherwise: half precision, AdamW,
+/// one sequence per GPU. Adds a note on what was chosen.
 void choose_for_language_model(const Cluster& cluster, Request& request) {
   std::vector<std::string> chosen;
   const auto absent = [&](const char* flag) { return !request.given.contains(flag); };
   if (absent("--precision")) {
-    request.precision = half_precision_of(cluster);
+    request.precision = fastest_precision(cluster);
     chosen.push_back(fmt::format("--precision {}", to_text(request.precision)));
+    // Engines on real hardware sum in the type that they compute in.
+    if (request.hardware && absent("--reduce-precision")) {
+      request.reduce_precision = storage_of(request.precision);
+    }
   }
   if (absent("--optimizer")) {
     request.optimizer = Optimizer::adam;
@@ -231,8 +224,7 @@ Experiment::Experiment(const Request& asked)
   if (!request.layout_file.empty()) read_layout_file();
   const auto context = layout && layout->context ? layout->context : request.context_parallel;
   if (!plan) strategies::route_in_parts(network, context.value_or(1));
-  if (!plan && !request.hardware && file_of(request.network).ends_with(".json") &&
-      tokens_per_sample(network) > 0) {
+  if (!plan && request.usual_settings && tokens_per_sample(network) > 0) {
     choose_for_language_model(cluster, request);
   }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());

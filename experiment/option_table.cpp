@@ -60,17 +60,17 @@ constexpr Option table[] = {
      "simulate the stages, devices and samples of this TOML or JSON file instead of asking a strategy; "
      "'compare' adds it as a row, as it does with --plan",
      "layout", file_member<&Request::layout_file>},
-    {"--batch", "N", question, cases, "samples per step over all devices (default: 32 per GPU)",
+    {"--batch", "N", question, cases, "samples per step (default: 32 per GPU; language models: 1)",
      "batch", recorded(member<&Request::batch>, batch_chosen),
      {.in_plan_file = true, .most = largest_batch}},
-    {"--precision", "", question, cases, "number format of the training step",
+    {"--precision", "", question, cases, "number format of a step; language models: bf16, or fp16",
      "precision", member<&Request::precision>, {.in_plan_file = true}},
     {"--reduce-precision", "fp32|fp16|bf16", question, cases,
      "number format in which gradients are communicated and summed (default: fp32, as "
      "Megatron-LM and DeepSpeed do with bf16 and PyTorch DDP with automatic mixed precision; "
      "with --hw that of the weights)",
      "reduce_precision", member<&Request::reduce_precision>, {.in_plan_file = true}},
-    {"--optimizer", "", question, cases, "optimizer, which decides how much memory its states take",
+    {"--optimizer", "", question, cases, "optimizer; language models: adam",
      "optimizer", member<&Request::optimizer>, {.in_plan_file = true}},
     {"--scaling", "N,N,...", question, "compare",
      "also run on the first N GPUs each, with as many samples per GPU",

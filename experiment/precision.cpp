@@ -18,6 +18,21 @@ void check_fp8(const Cluster& cluster, Precision precision, const std::string& w
   }
 }
 
+Precision fastest_precision(const Cluster& cluster) {
+  const auto peak = [&](Precision precision) {
+    double sum = 0;
+    for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+      sum += cluster.model(gpu).peak_at(precision).value;
+    }
+    return sum;
+  };
+  Precision fastest = Precision::fp32;
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    if (peak(precision) > peak(fastest)) fastest = precision;
+  }
+  return fastest;
+}
+
 std::vector<std::string> precision_warnings(const Cluster& cluster, Precision precision) {
   constexpr double much_faster = 2;
   std::vector<std::string> warnings;

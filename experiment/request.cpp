@@ -315,6 +315,7 @@ Request read_options(const Arguments& arguments) {
 
 Request make_request(const Arguments& arguments) {
   Request request = read_options(arguments);
+  request.usual_settings = true;
   find_trainer_file(request);
   check_combinations(request);
   check_strategy_options(request);

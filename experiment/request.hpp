@@ -95,6 +95,9 @@ struct Request : strategies::StrategyOptions {
   std::optional<DeviceRows> device_rows;  ///< unset: classes in tables of many devices
   std::string columns;  ///< "strategy,step,MFU": those of the table, in this order
   // Not options:
+  /// Where a flag is absent, language models have what they are usually trained with: half
+  /// precision, AdamW, one sequence per GPU. Only `make_request` knows which flags are.
+  bool usual_settings = false;
   std::string plan_file;  ///< of --plan, if it is no trainer's, which becomes `layout_file`
   std::optional<Cluster> built_cluster;   ///< stands in for --cluster
   std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's

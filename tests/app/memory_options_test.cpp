@@ -29,6 +29,9 @@ Finished step(const std::string& options, const std::string& how = "simulate --s
     words.push_back(std::move(word));
   }
   words.push_back(network);
+  if (options.find("--precision") == std::string::npos) {
+    for (const char* word : {"--precision", "fp32"}) words.emplace_back(word);
+  }
   for (std::string& word : words_of(options)) words.push_back(std::move(word));
   return run_program(PARSIM_PROGRAM, words);
 }

@@ -109,7 +109,7 @@ class Samples {
         {"--recompute-every",
          {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},
         {"--headroom", {"10%"}},
-        {"--precision", {"fp16"}},
+        {"--precision", {"bf16"}},
         {"--optimizer", {"sgd"}},
         {"--costs", {"constant"}},
         {"--profile", {profile}},

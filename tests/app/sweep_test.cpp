@@ -202,10 +202,10 @@ TEST_CASE("sweep: killed at random and resumed, the merged bytes are those witho
 TEST_CASE("sweep: a point that takes too long is marked, and tried again") {
   const TemporaryFolder folder;
   folder.write("sweep.toml", R"([options]
-cluster = "star:2,device=v100-sxm2,rate=25GB/s,latency=1us"
+cluster = "star:4,device=v100-sxm2,rate=25GB/s,latency=1us"
 engine = "fast"
-strategy = "data"
-network = "lenet5"
+strategy = "hybrid"
+network = "resnet50"
 [axes]
 batch = [8, 16, 32]
 )");

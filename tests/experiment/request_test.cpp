@@ -1,12 +1,14 @@
 #include "experiment/request.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "experiment/experiment.hpp"
 #include "experiment/largest_batch.hpp"
 #include "networks/networks.hpp"
 #include "strategies/layout.hpp"
@@ -53,6 +55,31 @@ TEST_CASE("request: every option lands in its value") {
   CHECK(request.seed == 7);
   CHECK(request.dims == std::map<std::string, std::int64_t>{{"batch", 2}, {"time", 3}});
   CHECK_FALSE(request.timings);
+}
+
+TEST_CASE("request: language models have the precision, optimizer and batch usual there") {
+  const auto settings = [](const std::string& network, const std::string& device,
+                           std::map<std::string, std::vector<std::string>, std::less<>> values) {
+    values["--network"] = {network};
+    values["--cluster"] = {"star:4,device=" + device + ",rate=10GB/s,latency=1us"};
+    const Experiment experiment(make_request(given(std::move(values))));
+    return fmt::format("{} {} {}", to_text(experiment.request.precision),
+                       to_text(experiment.request.optimizer), experiment.batch);
+  };
+  const std::string gpt = "gpt:layers=1,hidden=32,heads=2,seq_length=16,vocab_size=64";
+  CHECK(settings(gpt, "a100-sxm4-40", {}) == "bf16 adam 4");
+  CHECK(settings("llama-3-8b:layers=1", "a100-sxm4-40", {}) == "bf16 adam 4");
+  CHECK(settings(gpt, "v100-sxm2", {}) == "fp16 adam 4");  // has no bf16
+  CHECK(settings(gpt, "m40", {}) == "fp32 adam 4");        // nor fp16
+  CHECK(settings(gpt, "a100-sxm4-40",
+                 {{"--precision", {"fp32"}}, {"--optimizer", {"sgd"}}, {"--batch", {"12"}}}) ==
+        "fp32 sgd 12");
+  CHECK(settings("alexnet", "a100-sxm4-40", {}) == "fp32 momentum 128");
+  // A request that code fills has what the code says.
+  Request request;
+  request.network = gpt;
+  request.cluster = "star:4,device=a100-sxm4-40,rate=10GB/s,latency=1us";
+  CHECK(Experiment(request).request.precision == Precision::fp32);
 }
 
 TEST_CASE("request: names of other projects stand for strategies, and a note says so") {

@@ -24,4 +24,4 @@ class Stubs(unittest.TestCase):
     def test_docstrings(self):
         for name in ('compare', 'collective', 'show'):
             self.assertIn('seconds', getattr(parsim, name).__doc__)
-        self.assertIn('batch: samples per step over all devices', parsim.compare.__doc__)
+        self.assertIn('batch: samples per step', parsim.compare.__doc__)
