@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "experiment/shell_statements.hpp"
 
 namespace parsim::experiment {
 
@@ -22,6 +25,7 @@ struct ShellWord {
 
 class ShellReader {
  public:
+  [[nodiscard]] bool in_document() const { return statements_.in_document(); }
   /// The words of the next line, with variables replaced by what was assigned; those in quotes
   /// apart, too: "--tp 2 --pp 4" of ARGS="…" are arguments. Comments are left out.
   [[nodiscard]] std::vector<ShellWord> read(std::string_view line);
@@ -38,16 +42,12 @@ class ShellReader {
     std::int64_t launch = 0, line = 0;
     bool in_command = false;  ///< of the launch, else before it
   };
-  void find_place(std::string_view line, const std::vector<std::string>& words);
-  /// Of a subshell or a function that begins here or goes on. Returns what it is, or nothing.
-  std::string_view find_body(std::string_view line, const std::vector<std::string>& words);
-  void find_launch(std::string_view line, const std::vector<std::string>& words);
+  void assign(const ShellAssignment& made, const PlacedWord& word);
+  void find_launch(std::string_view line, const std::vector<PlacedWord>& words);
 
+  ShellStatements statements_;
   std::map<std::string, ShellWord> variables_;
-  std::string ends_document_;  ///< the line that ends a here-document; empty outside
-  std::int64_t depth_ = 0;     ///< of conditions and loops
-  std::int64_t subshells_ = 0, functions_ = 0;  ///< parentheses and braces that are open
-  std::string unsure_;                          ///< of the line
+  std::set<std::string> of_functions_;  ///< variables that a function assigns
   std::map<std::string, std::vector<Giving>> given_;
   std::int64_t launches_ = 0;
   bool continues_ = false, in_command_ = false;

@@ -107,6 +107,13 @@ void flatten(const topologies::Value& value, const std::string& name,
   words[name] = std::move(word);
 }
 
+/// "|", ">-": of YAML, a text of several lines follows.
+bool is_block_text(std::string_view value) {
+  value = trimmed(value);
+  return (value.starts_with('|') || value.starts_with('>')) &&
+         value.find_first_not_of("|>+-0123456789") == std::string_view::npos;
+}
+
 }  // namespace
 
 const TrainerWord* TrainerWords::find(std::string_view name) const {
@@ -237,6 +244,7 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
   std::string last;   // of which values may follow in later lines
   std::string table;  // the pair before, if it has no value
   std::size_t table_indent = 0;
+  std::optional<std::size_t> text_of;  // indent of the YAML name whose text deeper lines are
   std::int64_t number = 0;
   if (text.find('\0') != std::string_view::npos) {
     throw InputError(file, "a zero byte", "accepted: text in UTF-8");
@@ -256,10 +264,13 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       throw InputError(fmt::format("{}:{}", file, number), "a word that goes on in the next line",
                        "accepted: a blank before the backslash, or at the beginning of that line");
     }
-    if (const auto pair = yaml_pair(without_comment(line))) {
+    const std::size_t begins = line.find_first_not_of(blanks);
+    if (text_of && (begins == std::string_view::npos || begins > *text_of)) continue;
+    text_of.reset();
+    const bool in_document = shell.in_document();
+    if (const auto pair = yaml_pair(without_comment(line)); pair && !in_document) {
       last = pair->first;
-      const std::size_t indent = line.find_first_not_of(blanks);
-      if (!table.empty() && indent > table_indent && words[table].values.empty()) {
+      if (!table.empty() && begins > table_indent && words[table].values.empty()) {
         words.erase(table);
       }
       if (trimmed(pair->second).starts_with('{')) {
@@ -268,11 +279,12 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       }
       words[last] = {yaml_values(pair->second), number};
       table = words[last].values.empty() ? last : "";
-      table_indent = indent;
+      table_indent = begins;
+      if (is_block_text(pair->second)) text_of = begins;
       continue;
     }
     const std::string_view content = trimmed(without_comment(line));
-    if (content.starts_with("- ") && !last.empty()) {  // an item of a list
+    if (content.starts_with("- ") && !last.empty() && !in_document) {  // an item of a list
       for (std::string& value : yaml_values(content.substr(2))) {
         words[last].values.push_back(std::move(value));
       }
