@@ -25,7 +25,9 @@ Optimizer optimizer_named(const TrainerWords& words, std::string_view key) {
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (lower == "adam" || lower == "adamw" || lower == "fusedadam") return Optimizer::adam;
   if (lower != "sgd") words.refuse(key, "Adam, AdamW or SGD");
-  return Optimizer::sgd;
+  // Readers keep no fractional numbers: 0.0 counts as momentum, too.
+  return words.text("optimizer.params.momentum").value_or("0") == "0" ? Optimizer::sgd
+                                                                      : Optimizer::momentum;
 }
 
 /// "bfloat16", "fp32", …
@@ -87,15 +89,23 @@ std::vector<std::int64_t> blocks_of_torchtitan(const TrainerWords& words, std::i
   const std::int64_t last =
       words.integer("parallelism.pipeline_parallel_last_stage_less_layers", 0).value_or(1);
   constexpr std::string_view each = "parallelism.pipeline_parallel_layers_per_stage";
-  const std::int64_t chunks = schedule == "Interleaved1F1B" ? 2 : 1;  // its default
-  std::int64_t stages = pipeline * chunks;
-  if (const auto number = words.integer(each)) stages = (blocks + *number - 1) / *number;
-  std::vector<std::int64_t> own = blocks_by_weight(blocks, stages, first, last);
-  if (stages % pipeline != 0 || own.front() < 0 || own.back() < 0) {
+  // torchtitan/distributed/pipeline_parallel.py: embedding and head count as layers, a schedule
+  // with chunks needs two or more, another one none.
+  const bool interleaved = schedule == "Interleaved1F1B";
+  std::int64_t stages = pipeline * (interleaved ? 2 : 1);
+  if (const auto number = words.integer(each)) {
+    stages = (blocks + first + last + *number - 1) / *number;
+  }
+  const bool fits =
+      stages % pipeline == 0 && (interleaved ? stages / pipeline >= 2 : stages == pipeline);
+  const std::vector<std::int64_t> own =
+      fits ? blocks_by_weight(blocks, stages, first, last) : std::vector<std::int64_t>{};
+  if (!fits || own.front() < 0 || own.back() < 0) {
     throw InputError(
         words.where(words.has(each) ? each : "parallelism.pipeline_parallel_degree"),
         fmt::format("{} blocks in {} stages over {} devices", blocks, stages, pipeline),
-        "accepted: stages that divide over the devices and have blocks");
+        interleaved ? "accepted: two or more stages with blocks for each device"
+                    : "accepted: a stage with blocks for each device");
   }
   return own;
 }

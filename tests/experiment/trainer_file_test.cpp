@@ -64,6 +64,34 @@ TEST_CASE(
         std::string::npos);
 }
 
+TEST_CASE("trainer file: torchtitan's layers of a stage count embedding and head") {
+  const auto stages = [](const std::string& schedule, int layers) {
+    return "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"" +
+           schedule + "\"\npipeline_parallel_layers_per_stage = " + std::to_string(layers) + "\n";
+  };
+  CHECK(read(stages("Interleaved1F1B", 1), "t.toml").layout.stages.size() == 10);  // 8 + 2 layers
+  CHECK(read(stages("Interleaved1F1B", 3), "t.toml").layout.stages.size() == 4);
+  CHECK(read(stages("1F1B", 5), "t.toml").layout.stages.size() == 2);
+  CHECK(refusal(stages("1F1B", 4), "t.toml") ==
+        "t.toml:4:parallelism.pipeline_parallel_layers_per_stage: 8 blocks in 3 stages over 2 "
+        "devices; accepted: a stage with blocks for each device");
+  CHECK(refusal(stages("Interleaved1F1B", 5), "t.toml").find("two or more stages") !=
+        std::string::npos);
+}
+
+TEST_CASE("trainer file: DeepSpeed's SGD has the momentum that its file says") {
+  const auto optimizer = [](const std::string& params) {
+    return read(
+               "{\"train_micro_batch_size_per_gpu\": 1, \"optimizer\": {\"type\": \"SGD\", "
+               "\"params\": {" +
+                   params + "}}}",
+               "ds.json")
+        .optimizer;
+  };
+  CHECK(optimizer("\"lr\": 0.1, \"momentum\": 0.9") == Optimizer::momentum);
+  CHECK(optimizer("\"lr\": 0.1") == Optimizer::sgd);
+}
+
 TEST_CASE("trainer file: Megatron-LM's arguments of a script and of YAML, by hand") {
   const std::string script =
       "#!/bin/bash\n# --tensor-model-parallel-size 8\nARGS=(\n  --tensor-model-parallel-size 2\n"
@@ -210,6 +238,16 @@ TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
   check("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1",
         {0, block[1], block[2], block[3], block[4], block[5], block[6], block[7]}, 4);
   check("--pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 2", {0, block[6]}, 1);
+  // The number is of the device, whose chunks share it.
+  check(
+      "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+      "--decoder-first-pipeline-num-layers 2",
+      {0, block[1], block[4], block[5]}, 2);
+  CHECK(
+      refusal("x --tensor-model-parallel-size 1 --pipeline-model-parallel-size 2 "
+              "--num-virtual-stages-per-pipeline-rank 2 --decoder-first-pipeline-num-layers 3\n") ==
+      "run.sh:1:pipeline-model-parallel-size: 3 blocks of a stage in 2 chunks; accepted: chunks "
+      "that divide the blocks of each stage, or a layout of the pipeline");
 }
 
 TEST_CASE("trainer file: slips and contradictions are refused, and YAML's words for no are no") {
