@@ -154,13 +154,17 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   file.reduce_precision = fsdp || deepspeed ? *file.precision : Precision::fp32;
   file.zero_stage = 0;
   if (fsdp) read_fsdp(words, groups.data, file);
-  if (!deepspeed) return file;
+  if (!deepspeed) {
+    words.check_spelling();
+    return file;
+  }
   file.zero_stage = static_cast<std::int32_t>(words.integer("zero-stage", 0).value_or(2));
   if (*file.zero_stage > 3) words.refuse("zero-stage", "0 to 3");
   constexpr std::string_view steps_at = "gradient-accumulation-steps";
   if (words.has(steps_at) && words.text(steps_at) != "auto") {
     file.micro_batches = static_cast<std::int32_t>(*words.integer(steps_at));
   }
+  words.check_spelling();
   return file;
 }
 

@@ -465,6 +465,11 @@ TEST_CASE("trainer file: accelerate's YAML, by hand") {
                                        "  gradient_accumulation_steps: 4\n");
   CHECK(deepspeed.zero_stage == 1);
   CHECK(deepspeed.micro_batches == 4);
+  for (const std::string slip :
+       {"zero_stge", "gradient_acumulation_steps", "offload_optimiser_device"}) {
+    CHECK(refused(start + "distributed_type: DEEPSPEED\ndeepspeed_config:\n  " + slip + ": 1\n")
+              .find("unknown; accepted: '") != std::string::npos);
+  }
 
   CHECK(refused(fsdp, {}) ==
         "--batch: missing: a.yaml leaves it open; accepted: the samples of a step, which the "
