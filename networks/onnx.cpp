@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "networks/networks.hpp"
@@ -110,12 +112,33 @@ void warn_of_other_outputs(Network& network, const Graph& graph, const Builder& 
   }
 }
 
+/// For each node whether an output of the graph needs it; nodes come in the order of their inputs.
+std::vector<bool> needed(const Graph& graph) {
+  std::set<std::string> names(graph.outputs.begin(), graph.outputs.end());
+  std::vector<bool> needed(graph.nodes.size());
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    needed[n] = std::any_of(node.outputs.begin(), node.outputs.end(),
+                            [&](const std::string& name) { return names.contains(name); });
+    if (needed[n]) names.insert(node.inputs.begin(), node.inputs.end());
+  }
+  return needed;
+}
+
 }  // namespace
 
 Network read_onnx(const std::string& path, const std::map<std::string, std::int64_t>& dims) {
   const Graph graph = onnx_reader::load_graph(path, dims);
   Builder builder(graph, std::filesystem::path(path).stem().string());
-  for (const Node& node : graph.nodes) onnx_reader::apply(builder, node);
+  const std::vector<bool> reads = needed(graph);
+  std::vector<std::string> unread;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (reads[n]) {
+      onnx_reader::apply(builder, graph.nodes[n]);
+    } else {
+      unread.push_back(graph.nodes[n].name);
+    }
+  }
   const Value* out = builder.tensor(graph.outputs[0]);
   const std::string where = fmt::format("{}: output '{}'", path, graph.outputs[0]);
   if (out == nullptr)
@@ -126,6 +149,11 @@ Network read_onnx(const std::string& path, const std::map<std::string, std::int6
   }
   Network& network = builder.network();
   const LayerId last = out->layer;
+  if (!unread.empty()) {
+    network.warnings.push_back(fmt::format("{} that no output needs {} left out, '{}' first",
+                                           counted(unread.size(), "node"),
+                                           unread.size() == 1 ? "is" : "are", unread[0]));
+  }
   warn_of_other_outputs(network, graph, builder, last);
   if (network[last].kind.as<Loss>() == nullptr) add_layer(network, "loss", Loss{}, {last});
   if (norms_are_folded(network)) {

@@ -96,7 +96,7 @@ void gather(Builder& builder, const Node& node) {
   const Value& indices = builder.operand(node, 1);
   const std::size_t axis = normal_axis(node.integer("axis", 0), data.rank());
   if (indices.is(Kind::constant)) return select(builder, node, data, indices, axis);
-  look_up(builder, node, data, builder.activation(node, indices), axis);
+  look_up(builder, node, matrix(builder, node, 0), builder.activation(node, indices), axis);
 }
 
 void expand(Builder& builder, const Node& node) {

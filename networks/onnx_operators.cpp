@@ -128,6 +128,13 @@ Value weights(const Builder& builder, const Node& node, std::size_t i) {
   return value;
 }
 
+Value matrix(const Builder& builder, const Node& node, std::size_t i) {
+  const Value& value = builder.operand(node, i);
+  const bool learned = value.is(Kind::constant) && value.tensor.element == Element::real &&
+                       value.rank() == 2 && elements(value.dims()).value_or(0) > 1;
+  return learned ? weights(builder, node, i) : value;
+}
+
 std::vector<const Tensor*> constants(const Builder& builder, const Node& node) {
   std::vector<const Tensor*> out;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {

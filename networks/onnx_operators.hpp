@@ -35,6 +35,9 @@ void apply(Builder& builder, const Node& node);
 /// Operand `i` as the learned tensor of a layer (convolution, dense, norm …): a weight, or a
 /// constant, which counts as learned here. Throws InputError if the graph computes it.
 [[nodiscard]] Value weights(const Builder& builder, const Node& node, std::size_t i);
+/// Operand `i`; as a weight if it is a matrix of real numbers, which some exporters write as a node
+/// Constant where others write an initializer.
+[[nodiscard]] Value matrix(const Builder& builder, const Node& node, std::size_t i);
 /// The tensors of operands as fold() wants them; nullptr for what is left out or not constant.
 [[nodiscard]] std::vector<const Tensor*> constants(const Builder& builder, const Node& node);
 /// An element-wise layer over the values; constants among them cost nothing.

@@ -53,7 +53,8 @@ const Node* following_bias(const Builder& builder, const Node& node, std::int64_
 
 void matmul(Builder& builder, const Node& node) {
   Value left = builder.operand(node, 0);
-  const Value& right = builder.operand(node, 1);
+  const Value right =
+      left.is(Kind::activation) ? matrix(builder, node, 1) : builder.operand(node, 1);
   const bool learned = right.is(Kind::weight) && right.rank() == 2 && right.base == right.dims();
   // Of two learned operands the left one is data (coordinates of relative positions).
   if (learned && left.is(Kind::weight)) left.kind = Kind::constant;
@@ -152,7 +153,9 @@ Value batched_matmul(Builder& builder, const Node& node, Value left, Value right
   }
   const int rows = static_cast<int>(left.rank()) - 2, columns = static_cast<int>(right.rank()) - 1;
   if (left.batch.axis == rows + 1 || right.batch.axis == columns - 1) across();
-  if (right.batch.axis == columns) {  // (A B)ᵀ = Bᵀ Aᵀ has the samples in its rows
+  if (right.batch.axis == columns) {
+    if (!left.batch.none() && left.batch.axis == rows) across();  // samples with samples
+    // (A B)ᵀ = Bᵀ Aᵀ has the samples in its rows.
     const auto flipped = [&](const Value& value) {
       std::vector<std::size_t> order(value.rank());
       std::iota(order.begin(), order.end(), 0);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "tests/networks/onnx_writer.hpp"
@@ -40,16 +41,67 @@ TEST_CASE("onnx: numbers of constants are kept up to 4,194,304 of them, and not 
     g.input("x", {2, 3, 4});
     const std::string large = g.integers({most_of_one});
     std::int64_t left = limit - 1;
-    for (; left > most_of_one; left -= most_of_one) g.filled(large, 7);
+    std::vector<std::string> tables;  // outputs, too, or they would not be read
+    for (; left > most_of_one; left -= most_of_one) tables.push_back(g.filled(large, 7));
     // Then a table whose extent is a constant as well, and the two numbers of a shape.
-    g.filled(g.integers({left - 3 + beyond}), 7);
+    tables.push_back(g.filled(g.integers({left - 3 + beyond}), 7));
     g.output(g.node("Reshape", {"x", g.integers({2, 12})}));
+    for (const std::string& table : tables) g.output(table);
     if (beyond == 0) {
       CHECK(sample(g) == "12");
     } else {
       CHECK(refusal(g).ends_with("(Reshape): its sizes are not constant"));
     }
   }
+}
+
+TEST_CASE("onnx: products of all samples with all samples are refused") {
+  OnnxWriter gram;
+  gram.input("x", {"n", 3, 4});
+  const std::string flat = gram.node("Flatten", {"x"});
+  const std::string turned = gram.node("Transpose", {flat}, {{"perm", Numbers{1, 0}}});
+  gram.output(gram.node("MatMul", {flat, turned}));
+  OnnxWriter gemm;
+  gemm.input("x", {"n", 12});
+  gemm.output(gemm.node("Gemm", {"x", "x"}, {{"transB", std::int64_t{1}}}));
+  for (const OnnxWriter* g : {&gram, &gemm}) {
+    CHECK(
+        refusal(*g).ends_with("it multiplies across samples of the batch; accepted: operators "
+                              "that work on each sample"));
+  }
+}
+
+TEST_CASE("onnx: matrices in nodes Constant are learned as initializers are") {
+  for (const bool node : {false, true}) {
+    CAPTURE(node);
+    const auto table = [&](OnnxWriter& g, const std::string& name) {
+      return node ? g.reals({12, 5}) : g.weight(name, {12, 5});
+    };
+    OnnxWriter product;
+    product.input("x", {"n", 12});
+    const std::string w = table(product, "w");
+    product.output(product.node("MatMul", {"x", w}));
+    const Network dense = product.read();
+    CHECK(parameter_count(dense) == 60);
+    CHECK(dense.layers[1].kind.as<Dense>() != nullptr);
+    OnnxWriter lookup;
+    lookup.input("x", {"n", 3}, onnx::TensorProto::INT64);
+    const std::string rows = table(lookup, "w");
+    lookup.output(lookup.node("Gather", {rows, "x"}));
+    CHECK(parameter_count(lookup.read()) == 60);
+  }
+}
+
+TEST_CASE("onnx: nodes that no output needs are left out, with a warning") {
+  OnnxWriter g;
+  g.input("x", {"n", 12});
+  const std::string used = g.weight("w", {12, 5}), idle = g.weight("v", {12, 99});
+  g.node("Relu", {g.node("MatMul", {"x", idle})});
+  g.output(g.node("MatMul", {"x", used}));
+  const Network network = g.read();
+  CHECK(parameter_count(network) == 60);
+  CHECK(network.warnings ==
+        std::vector<std::string>{"2 nodes that no output needs are left out, 'MatMul_0' first"});
 }
 
 TEST_CASE("onnx: an axis of one may come before the batch") {

@@ -78,6 +78,17 @@ class OnnxWriter {
     value->add_int64_data(number);
     return name;
   }
+  /// A matrix of zeros.
+  std::string reals(const Numbers& dims) {
+    auto* tensor = constant(onnx::TensorProto::FLOAT);
+    std::int64_t count = 1;
+    for (const std::int64_t dim : dims) {
+      tensor->add_dims(dim);
+      count *= dim;
+    }
+    for (std::int64_t i = 0; i < count; ++i) tensor->add_float_data(0);
+    return last_;
+  }
   std::string real(double number) {
     constant(onnx::TensorProto::FLOAT)->add_float_data(static_cast<float>(number));
     return last_;
