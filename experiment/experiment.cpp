@@ -78,7 +78,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--recompute-every", layout.recompute_every.has_value()}};
   for (const auto& [flag, by_file] : decided) {
     if (!by_file || !request.given.contains(flag)) continue;
-    throw InputError(flag, fmt::format("{} also sets it", request.layout_file),
+    throw InputError(flag, fmt::format("{} decides it", request.layout_file),
                      "accepted: one of the two");
   }
 }
@@ -105,12 +105,13 @@ void check_recompute(const Network& network, strategies::Recompute recompute,
 }
 
 /// Throws InputError if --recompute-every chooses among no blocks.
-void check_recompute_every(const Request& request, const Network& network) {
+void check_recompute_every(const Request& request, const Network& network,
+                           const std::optional<LayoutFile>& layout) {
   if (!request.given.contains("--recompute-every")) return;
   std::string found;
   if (strategies::first_layers_of_blocks(network).empty()) {
     found = fmt::format("network '{}' has no transformer blocks", network.name);
-  } else if (request.layout_file.empty() && !request.recompute) {
+  } else if (!request.recompute && !(layout && layout->recompute)) {
     found = "without --recompute";
   } else if (request.recompute == strategies::Recompute::optimal) {
     found = "with --recompute optimal, which chooses layers itself";
@@ -236,7 +237,7 @@ Experiment::Experiment(const Request& asked)
         "accepted: layer");
   }
   check_recompute(network, request.recompute.value_or(strategies::Recompute::none), "--recompute");
-  check_recompute_every(request, network);
+  check_recompute_every(request, network, layout);
   if (const auto warning = attention_warning(network, chosen.because)) {
     warnings.push_back(*warning);
   }

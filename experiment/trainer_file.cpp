@@ -308,12 +308,15 @@ bool is_trainer_file(std::string_view text, const std::string& file) {
 
 namespace {
 
+/// What a trainer does unless its file says otherwise is decided, too: no option may change it.
 LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
   file.trainer = trainer;
   const std::int64_t chunks = file.layout.chunks;
+  if (!file.context) file.context = 1;
+  if (!file.schedule) file.schedule = strategies::PipelineSchedule::one_f_one_b;
+  if (file.recompute && !file.recompute_every) file.recompute_every = 1;
   if (!file.sends && std::ssize(file.layout.stages) > chunks) {
-    file.sends = sends_of_trainer(
-        trainer, file.schedule.value_or(strategies::PipelineSchedule::one_f_one_b), chunks);
+    file.sends = sends_of_trainer(trainer, *file.schedule, chunks);
   }
   return file;
 }

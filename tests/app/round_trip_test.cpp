@@ -199,7 +199,7 @@ TEST_CASE("round trip: compare says what is gained over a plan of its own file")
   CHECK(testing::read_text(folder.path("page.html")).find("recomputation none instead of full") !=
         std::string::npos);
   CHECK(compare({"--batch", "8"}).err ==
-        "parsim: --batch: plan.json also sets it; accepted: one of the two\n");
+        "parsim: --batch: plan.json decides it; accepted: one of the two\n");
 }
 
 }  // namespace

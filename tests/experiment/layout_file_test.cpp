@@ -299,9 +299,9 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "parsim: --strategy: given together with --layout; accepted: one of the two, the layout "
         "decides it already\n");
   CHECK(error({"--micro-batches", "8"}) ==
-        "parsim: --micro-batches: l.toml also sets it; accepted: one of the two\n");
+        "parsim: --micro-batches: l.toml decides it; accepted: one of the two\n");
   CHECK(error({"--zero", "0"}) ==
-        "parsim: --zero: l.toml also sets it; accepted: one of the two\n");
+        "parsim: --zero: l.toml decides it; accepted: one of the two\n");
   CHECK(error({"--zero-group", "3"}) ==
         "parsim: --zero-group: parameter 'block3.mlp.down.weights': groups of 3 among 2 devices "
         "that sum its gradient; accepted: no --zero-group\n");  // others are summed by 3
@@ -310,10 +310,10 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "parsim: l.toml:zero_group: parameter 'wte.table': machines with 1 and 2 of the 3 devices "
         "that sum its gradient; accepted: no --zero-group, or as many devices on every machine\n");
   CHECK(error({"--zero-group", "2"}) ==
-        "parsim: --zero-group: l.toml also sets it; accepted: one of the two\n");
+        "parsim: --zero-group: l.toml decides it; accepted: one of the two\n");
   folder.write("l.toml", with(good, "zero = 1", "sends = \"blocking\""));
   CHECK(error({"--pipeline-sends", "overlapped"}) ==
-        "parsim: --pipeline-sends: l.toml also sets it; accepted: one of the two\n");
+        "parsim: --pipeline-sends: l.toml decides it; accepted: one of the two\n");
   folder.write("l.toml", with(good, "zero = 1", "zero_group = 2"));
   CHECK(error({}) ==
         "parsim: l.toml:zero_group: unused without ZeRO; accepted: together with zero = 1 to 3, or "

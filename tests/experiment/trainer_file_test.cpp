@@ -10,6 +10,8 @@
 #include "core/errors.hpp"
 #include "experiment/experiment.hpp"
 #include "strategies/blocks.hpp"
+#include "tests/support/program.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim::experiment {
 namespace {
@@ -77,6 +79,31 @@ TEST_CASE("trainer file: torchtitan's layers of a stage count embedding and head
         "devices; accepted: a stage with blocks for each device");
   CHECK(refusal(stages("Interleaved1F1B", 5), "t.toml").find("two or more stages") !=
         std::string::npos);
+}
+
+TEST_CASE("trainer file: options change nothing that the trainer does by default") {
+  Request request;
+  request.network = eight_blocks;
+  request.cluster = eight_gpus;
+  const testing::TemporaryFolder folder;
+  const auto refused = [&](const std::string& more, const char* flag) {
+    request.layout_file =
+        folder.write("run.sh", "torchrun x.py --tensor-model-parallel-size 2 " + more + "\n");
+    request.given = {flag};
+    const std::string why = testing::refusal_of([&] { (void)Experiment(request); });
+    CHECK(why.starts_with(flag));
+    return why.substr(why.find(": ") + 2);
+  };
+  const std::string decided = folder.path("run.sh") + " decides it; accepted: one of the two";
+  CHECK(refused("", "--cp") == decided);
+  CHECK(refused("", "--schedule") == decided);
+  CHECK(refused("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+                "--recompute-every") == decided);
+  request.layout_file =
+      folder.write("l.toml", "[[stages]]\nblocks = \"0-7\"\ngroups = [[\"n0.gpu0\"]]\n");
+  CHECK(testing::refusal_of([&] {
+          (void)Experiment(request);
+        }).starts_with("--recompute-every: without --recompute"));
 }
 
 TEST_CASE("trainer file: DeepSpeed's SGD has the momentum that its file says") {
