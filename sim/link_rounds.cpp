@@ -34,7 +34,7 @@ LinkRounds::LinkRounds(const LinkRoundsInput& input) : in_(input) {
   old_routes_.resize(routes.size());
   route_changed_.resize(routes.size());
   lists_.resize(in_.lists.count());
-  carried_.resize(in_.plain_links.size());
+  carried_.resize(in_.link_count);
   within_.resize(in_.units == nullptr ? 0 : carried_.size());
   std::size_t hops = 0;
   for (const Route* route : routes) {
@@ -44,7 +44,7 @@ LinkRounds::LinkRounds(const LinkRoundsInput& input) : in_(input) {
   open_routes_ = index_of<std::uint32_t>(carried_.size(), [&](auto add) {
     for (std::size_t r = 0; r < routes.size(); ++r) {
       for (std::size_t h = 0; h < routes[r]->hops.size(); ++h) {
-        if (in_.open[first_hops_[r] + h])
+        if (in_.hops.open[first_hops_[r] + h])
           add(routes[r]->hops[h].index(), static_cast<std::uint32_t>(r));
       }
     }
@@ -119,10 +119,11 @@ void LinkRounds::find_changed_routes(const std::vector<Color>& links) {
 // Sums of colours are those of multisets: their order does not matter.
 
 Color LinkRounds::color_of(std::size_t route, const std::vector<Color>& links) const {
-  Color color = 0;
+  Color color = in_.hops.slowest[route];
   std::size_t hop_number = first_hops_[route];
-  for (const Hop hop : in_.table.routes[route]->hops)
-    color += splitmix64((in_.open[hop_number++] ? links : in_.plain_links)[hop.index()]);
+  for (const Hop hop : in_.table.routes[route]->hops) {
+    if (in_.hops.open[hop_number++]) color += splitmix64(links[hop.index()]);
+  }
   return color;
 }
 
@@ -176,7 +177,7 @@ void LinkRounds::divide(std::vector<Color>& colors, const std::vector<Color>& si
   std::vector<Color> both;
   for (std::size_t i = 0; i < colors.size(); ++i)
     both.push_back(mix(mix(colors[i], signatures[i]), round_));
-  if (round_ == 0) {  // hops that are not open keep the links' first colours for themselves
+  if (round_ == 0) {
     colors = std::move(both);
     return;
   }

@@ -18,8 +18,8 @@ struct LinkRoundsInput {
   const RouteTable& table;
   const FlowLists& lists;
   std::span<const Communication> communications;
-  const std::vector<bool>& open;               ///< hops of all routes (open_hops)
-  const std::vector<Color>& plain_links;       ///< colours for hops that are not open
+  const RouteHops& hops;
+  std::size_t link_count;                      ///< in both directions
   const std::vector<std::size_t>& used_links;  ///< by Hop::index()
   const AlikeUnits* units = nullptr;           ///< null: the DAG is whole
 };

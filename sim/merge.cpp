@@ -55,8 +55,8 @@ class Classes {
     if (alone_) {
       color_lists_alone(cluster);
     } else {
-      open_ = open_hops(dag, cluster, prepared_.table, communications_, lists_,
-                        options.slowdowns.links.empty());
+      hops_ = route_hops(dag, cluster, prepared_.table, communications_, lists_,
+                         options.slowdowns.links.empty());
     }
   }
 
@@ -110,7 +110,7 @@ class Classes {
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     LinkRounds rounds(
-        {prepared_.table, lists_, communications_, open_, plain_links_, used_links_, units_});
+        {prepared_.table, lists_, communications_, hops_, links_.size(), used_links_, units_});
     for (int round = 0; round < most_rounds; ++round) {
       if (history) {
         color_routes();
@@ -223,10 +223,9 @@ class Classes {
   void color_routes() {
     std::size_t hop_number = 0;
     for (std::size_t i = 0; i < routes_.size(); ++i) {
-      routes_[i] = 0;
+      routes_[i] = hops_.slowest[i];
       for (const Hop hop : prepared_.table.routes[i]->hops) {
-        routes_[i] += splitmix64((open_[hop_number] ? links_ : plain_links_)[hop.index()]);
-        ++hop_number;
+        if (hops_.open[hop_number++]) routes_[i] += splitmix64(links_[hop.index()]);
       }
     }
     of_lists_.assign(lists_.count(), 0);
@@ -408,7 +407,7 @@ class Classes {
   std::vector<double> hop_bytes_, bytes_within_;  ///< `within`: of communication within units
   double bytes_reduced_in_network_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
-  std::vector<bool> open_;               ///< of all routes' hops
+  RouteHops hops_;
   std::vector<Color> plain_links_;
   // Colours; links by Hop::index().
   std::vector<Color> links_, carried_, within_, devices_, routes_, of_lists_, operations_;

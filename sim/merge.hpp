@@ -20,8 +20,8 @@ enum class FoldedFlows : std::uint8_t { of_kept, of_all };
 ///                               same date, wait for operations of the same classes, and start
 ///                               flows of the same classes
 ///     flows of one class        belong to operations of one class, carry as many bytes after as
-///                               long a wait, over links of the same classes, or, where these
-///                               cannot decide its rate, over links as fast
+///                               long a wait, over links of the same classes, those aside that
+///                               cannot decide its rate, and the slowest of all is as fast
 ///     links of one class        have one rate (and slow down alike), and carry as many flows of
 ///                               each class
 ///

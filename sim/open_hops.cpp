@@ -69,19 +69,20 @@ std::vector<std::uint32_t> most_crossings(const ExecDag& dag, const Cluster& clu
 
 }  // namespace
 
-std::vector<bool> open_hops(const ExecDag& dag, const Cluster& cluster, const RouteTable& table,
-                            std::span<const Communication> communications, const FlowLists& lists,
-                            bool steady) {
+RouteHops route_hops(const ExecDag& dag, const Cluster& cluster, const RouteTable& table,
+                     std::span<const Communication> communications, const FlowLists& lists,
+                     bool steady) {
   const std::vector<std::uint32_t> most =
       most_crossings(dag, cluster, table, communications, lists);
-  std::vector<bool> open;
+  RouteHops all;
   for (const Route* route : table.routes) {
     double slowest = std::numeric_limits<double>::infinity();
     for (const Hop hop : route->hops) slowest = std::min(slowest, cluster[hop.link].rate.value);
     for (const Hop hop : route->hops)
-      open.push_back(!steady || cluster[hop.link].rate.value < most[hop.index()] * slowest);
+      all.open.push_back(!steady || cluster[hop.link].rate.value < most[hop.index()] * slowest);
+    all.slowest.push_back(mix(0, slowest));
   }
-  return open;
+  return all;
 }
 
 }  // namespace parsim::sim

@@ -33,7 +33,7 @@ struct Messages {
   sim::RouteTable table;
   sim::FlowLists lists;
   std::vector<Communication> communications;
-  std::vector<bool> open;
+  sim::RouteHops hops;
   std::vector<Color> links;
 
   explicit Messages(std::uint64_t seed) {
@@ -47,8 +47,9 @@ struct Messages {
       for (std::size_t h = 0; h < hops; ++h) {
         const std::size_t hop = (first + h) % count;
         route.hops.push_back({LinkId{hop / 2}, hop % 2 == 1});
-        open.push_back(random.below(20) > 0);
+        this->hops.open.push_back(random.below(20) > 0);
       }
+      this->hops.slowest.push_back(random.below(80) == 0 ? 1 : 2);
       table.routes.push_back(&route);
     }
     for (std::size_t i = 0; i < 4; ++i) {
@@ -65,15 +66,17 @@ struct Messages {
 };
 
 /// A round by the definition: classes as numbers, multisets as sorted lists.
-std::vector<std::size_t> round_of(const Messages& all, const std::vector<std::size_t>& links,
-                                  const std::vector<std::size_t>& plain) {
+std::vector<std::size_t> round_of(const Messages& all, const std::vector<std::size_t>& links) {
   using Numbers = std::vector<std::size_t>;
   std::vector<Numbers> routes;
   for (std::size_t begin = 0; const Route* route : all.table.routes) {
-    Numbers& own = routes.emplace_back();
-    for (const Hop hop : route->hops)
-      own.push_back((all.open[begin++] ? links : plain)[hop.index()]);
+    Numbers own;
+    for (const Hop hop : route->hops) {
+      if (all.hops.open[begin++]) own.push_back(links[hop.index()]);
+    }
     std::sort(own.begin(), own.end());
+    own.push_back(all.hops.slowest[routes.size()]);
+    routes.push_back(own);
   }
   using Flow = std::pair<Numbers, std::int64_t>;
   std::vector<std::pair<std::vector<Flow>, double>> operations;
@@ -96,9 +99,7 @@ std::vector<std::size_t> round_of(const Messages& all, const std::vector<std::si
     }
   }
   for (auto& [link, flows] : carried) std::sort(flows.begin(), flows.end());
-  std::vector<std::size_t> classes = classes_of(carried);
-  for (std::size_t& one : classes) one += links.size();  // other numbers than those of `plain`
-  return classes;
+  return classes_of(carried);
 }
 
 TEST_CASE("link rounds: the classes of each are those by the definition, on random messages") {
@@ -109,13 +110,13 @@ TEST_CASE("link rounds: the classes of each are those by the definition, on rand
     std::vector<Color> links = all.links;
     std::vector<std::size_t> used;
     for (std::size_t i = 0; i < links.size(); ++i) used.push_back(i);
-    sim::LinkRounds rounds({all.table, all.lists, all.communications, all.open, all.links, used});
+    sim::LinkRounds rounds(
+        {all.table, all.lists, all.communications, all.hops, links.size(), used});
     std::vector<std::size_t> expected = classes_of(links);
-    const std::vector<std::size_t> plain = expected;
     for (int round = 0; round < 8; ++round) {
       CAPTURE(round);
       const std::vector<std::size_t> before = expected;
-      expected = round_of(all, before, plain);
+      expected = round_of(all, before);
       rounds.refine(links);
       REQUIRE(classes_of(links) == classes_of(expected));
       if (classes_of(expected) == classes_of(before)) continue;

@@ -387,5 +387,19 @@ TEST_CASE("merge: a data-parallel step of many machines is one rank's and its co
   }
 }
 
+TEST_CASE("merge: rings that cross from one leaf switch to the next are one class") {
+  // Three rings share each GPU's port, which decides their rates. Two messages of each ring go up
+  // to a spine, which decides nothing.
+  const World world("lenet5", "rail:300x3,device=v100-sxm2,unit=150,intra=24GB/s,inter=12GB/s");
+  const ExecDag dag = lowering::lower(world.network, world.cluster,
+                                      strategies::strategy("data", "test").plan(world.input(900)));
+  SimOptions options{Fidelity::hops, CollectiveCost::nccl};
+  options.engine = Engine::fast;
+  const Pair pair = both(world.cluster, dag, *world.cost, options);
+  CHECK(same(pair, Engine::fast));
+  const auto size = static_cast<std::int64_t>(dag.size());
+  CHECK(size - pair.merged.merged_operations < size / 100);
+}
+
 }  // namespace
 }  // namespace parsim::sim
