@@ -74,8 +74,12 @@ const MemoryForecast::Samples& MemoryForecast::samples(const ParallelDegrees& de
   const Plan plan = arranging_.plan_of(arranging_.arrange(one, {group.begin(), group.end()}));
   const bool blocks = !first_layers_of_blocks(input_.network).empty();
   const Recompute most = blocks ? Recompute::full : Recompute::optimal;
-  at->second.least = measure(plan, input_.recompute.value_or(Recompute::none));
-  at->second.most = input_.recompute ? at->second.least : measure(plan, most);
+  try {
+    at->second.least = measure(plan, input_.recompute.value_or(Recompute::none));
+    at->second.most = input_.recompute ? at->second.least : measure(plan, most);
+  } catch (const InputError&) {  // a plan that cannot be lowered
+    at->second.possible = false;
+  }
   return at->second;
 }
 
@@ -123,6 +127,7 @@ double MemoryForecast::slowdown(const ParallelDegrees& degrees, std::span<const 
   const bool movable = degrees.pipeline > 1 && degrees.chunks == 1;
   usable *= (movable ? moved_borders : roughly) / static_cast<double>(devices.size());
   const Samples& known = samples(degrees, devices);
+  if (!known.possible) return will_not_fit;
   const auto recomputing = [&](std::int32_t stage, bool first_stage) {
     if (needed(known.least, degrees, stage, first_stage) <= usable) return 1.0;
     if (needed(known.most, degrees, stage, first_stage) > usable) return will_not_fit;

@@ -33,7 +33,8 @@ class MemoryForecast {
     double weights = 0, gradients = 0, optimizer_state = 0, activations = 0, step = 0;
   };
   struct Samples {
-    Sample least, most;  ///< recomputation
+    Sample least, most;    ///< recomputation
+    bool possible = true;  ///< to lower
   };
   const Samples& samples(const tensor::ParallelDegrees& degrees, std::span<const DeviceId> devices);
   [[nodiscard]] Sample measure(const Plan& plan, Recompute recompute);
