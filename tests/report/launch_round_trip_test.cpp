@@ -63,7 +63,7 @@ experiment::Request drawn(std::mt19937_64& random) {
 
 TEST_CASE("launch: what was written is read back as the same step") {
   std::mt19937_64 random(20261125);
-  const int count = testing::long_tests() ? 300 : 40;
+  const int count = testing::long_tests() ? 300 : 30;
   std::vector<int> carried(spellings_of<Trainer>().size(), 0);
   int experts_of_parts = 0;  // divided among devices with parts of the tokens
   for (int i = 0; i < count; ++i) {
