@@ -33,6 +33,19 @@ CarriedPlan::CarriedPlan(Trainer trainer, const Network& network_of_plan,
     refuse("it recomputes layers of its own choice",
            "one of --recompute but optimal, without --recompute-every");
   }
+  for (const strategies::StageSummary& stage : stages_) {
+    for (const LayerId layer : stage.layers) {
+      std::int64_t parts = 1;
+      for (const Cut& cut : plan.layers[layer.index()].cuts) {
+        if (cut.dim == Dim::sample)
+          parts *= std::ssize(cut.sizes) - std::ranges::count(cut.sizes, 0);
+      }
+      if (parts <= stage.dp.value_or(parts)) continue;
+      refuse(fmt::format("layer '{}' has its samples on {} devices, of {} replicas",
+                         network[layer].name, parts, *stage.dp),
+             "layers that all follow the degrees, as with --strategy tensor");
+    }
+  }
 }
 
 void CarriedPlan::refuse(const std::string& found, const std::string& accepted) const {

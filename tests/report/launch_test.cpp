@@ -373,6 +373,28 @@ TEST_CASE("launch: what Megatron-LM has no words for is refused, with the neares
   CHECK(refusal(mixed).find("unequal shares") != std::string::npos);
 }
 
+TEST_CASE("launch: a layer without weights that follows no degree is refused by all trainers") {
+  const auto degrees = [](experiment::Request& request) {
+    request.tensor_parallel = 2;
+    request.pipeline_parallel = 1;
+    request.data_parallel = 4;
+    request.micro_batches = 1;
+    request.sequence_parallel = false;
+  };
+  Made one = made(machines, 2, degrees);
+  const Network& network = one.experiment->network;
+  CHECK_FALSE(trainers_of(network, one.experiment->cluster, one.plan).empty());
+  const Plan data = make_plan(*one.experiment, strategies::strategy("data", "test")).plan;
+  std::size_t layer = 0;
+  while (network.layers[layer].kind.as<Attention>() == nullptr) ++layer;
+  one.plan.layers[layer] = data.layers[layer];
+  CHECK(trainers_of(network, one.experiment->cluster, one.plan).empty());
+  CHECK(refusal(one) ==
+        "--launch: Megatron-LM cannot run this plan: layer '" + network.layers[layer].name +
+            "' has its samples on 8 devices, of 4 replicas; accepted: layers that all follow the "
+            "degrees, as with --strategy tensor");
+}
+
 /// A plan of two stages.
 Made mixed_stages(const std::string& layout) {
   static const testing::TemporaryFolder folder;
