@@ -247,11 +247,11 @@ bool ShellStatements::take_keyword(const std::string& word) {
 
 void ShellStatements::take_argument(const std::string& word, Line& line) const {
   using Words = std::array<std::string_view, 8>;
-  const bool name = word.find_first_not_of(letters) == std::string::npos;
+  const bool named = word.find_first_not_of(letters) == std::string::npos;
   if (command_ == "let") {
     for (std::string& name : assigned_in(word))
       line.changed.emplace_back(std::move(name), command_);
-  } else if (name && is_one_of(command_, Words{"read", "mapfile", "readarray", "printf", "unset",
+  } else if (named && is_one_of(command_, Words{"read", "mapfile", "readarray", "printf", "unset",
                                                "getopts", "for", "select"})) {
     line.changed.emplace_back(word, command_);
   }
