@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "networks/networks.hpp"
 #include "networks/onnx_operators.hpp"
 
@@ -151,7 +152,7 @@ Network read_onnx(const std::string& path, const std::map<std::string, std::int6
   const LayerId last = out->layer;
   if (!unread.empty()) {
     network.warnings.push_back(fmt::format("{} that no output needs {} left out, '{}' first",
-                                           counted(unread.size(), "node"),
+                                           counted(std::ssize(unread), "node"),
                                            unread.size() == 1 ? "is" : "are", unread[0]));
   }
   warn_of_other_outputs(network, graph, builder, last);
