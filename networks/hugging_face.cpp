@@ -211,7 +211,13 @@ void hugging_face::put_special_schema(json::Writer& out, const ModelType&) {
 
 Network read_hugging_face(const std::string& path, const std::map<std::string, std::int64_t>& dims,
                           const NetworkDefaults& defaults) {
-  const Config config(config_text(path), path);
+  return parse_hugging_face(config_text(path), path, dims, defaults);
+}
+
+Network parse_hugging_face(const std::string& text, const std::string& path,
+                           const std::map<std::string, std::int64_t>& dims,
+                           const NetworkDefaults& defaults) {
+  const Config config(text, path);
   std::int64_t seq_length = 0;
   for (const auto& [name, value] : dims) {
     if (name != "seq_length") {

@@ -64,6 +64,10 @@ struct NetworkFormula {
 [[nodiscard]] Network read_hugging_face(const std::string& path,
                                         const std::map<std::string, std::int64_t>& dims,
                                         const NetworkDefaults& defaults = {});
+/// The same of the text of such a file, which errors call `path`.
+[[nodiscard]] Network parse_hugging_face(const std::string& text, const std::string& path,
+                                         const std::map<std::string, std::int64_t>& dims,
+                                         const NetworkDefaults& defaults = {});
 /// The JSON Schema of such a config.json, as far as it is read: it allows other keys.
 [[nodiscard]] std::string config_schema();
 

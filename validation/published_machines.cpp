@@ -16,6 +16,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/experts.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/embedded.hpp"
 #include "validation/measurements.hpp"
 
 namespace parsim::validation {
@@ -260,8 +261,23 @@ std::map<std::string, std::int64_t> dims_of(const Claim& claim) {
   return {{"seq_length", count_column(claim, "seq_len", 1)}};
 }
 
+namespace {
+
+/// The network of the row, of which a built-in table may name a built-in file.
+Network named_network(const Claim& claim) {
+  const std::string name = network_of(claim);
+  for (const EmbeddedFile& file : validation_files()) {
+    if (file.path == name) {
+      return networks::parse_hugging_face(std::string(file.text), name, dims_of(claim));
+    }
+  }
+  return networks::load_network(name, dims_of(claim), claim.set);
+}
+
+}  // namespace
+
 Network load_network_of(const Claim& claim) {
-  Network network = networks::load_network(network_of(claim), dims_of(claim), claim.set);
+  Network network = named_network(claim);
   strategies::route_in_parts(network, count_column(claim, "cp", 1));
   const auto blocks = static_cast<std::int64_t>(strategies::first_layers_of_blocks(network).size());
   const std::int64_t layers = count_column(claim, "layers", blocks);

@@ -144,7 +144,12 @@ TEST_CASE("measurements: the published tables are whole") {
     CHECK(claim.source.size() > 20);
   }
   using Counts = std::map<Split, int>;
-  CHECK(counts.size() == 8);
+  CHECK(counts.size() == 11);
+  CHECK(counts["bert_large_pytorch"] ==
+        Counts{{Split::calibrate, 4}, {Split::validate, 16}, {Split::unscored, 20}});
+  CHECK(counts["mlperf_resnet50_v4_0"] ==
+        Counts{{Split::calibrate, 5}, {Split::validate, 24}, {Split::unscored, 1}});
+  CHECK(counts["neusight_single_gpu"] == Counts{{Split::validate, 20}, {Split::unscored, 2}});
   CHECK(counts["collectives_modern"] == Counts{{Split::calibrate, 305}, {Split::validate, 305}});
   CHECK(counts["tensorflow_cnn_2017"] == Counts{{Split::calibrate, 28}, {Split::validate, 70}});
   CHECK(counts["dlperf_resnet50_v100"] == Counts{{Split::calibrate, 33}, {Split::validate, 97}});
