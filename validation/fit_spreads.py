@@ -14,12 +14,15 @@ are half-widths q of logarithms, so that the interval of experiment/step_interva
     [-sqrt(sum (share q_low)^2 + host_low^2 + plan^2), +sqrt(sum (share q_high)^2 + host_high^2 + plan^2)]
 
 has the least mean interval score (Gneiting and Raftery 2007, equation 43, for 90 %: width + 20 times by
-how much e lies outside), all systems counting alike, and half-widths of classes staying near each other
+how much e lies outside), all families counting alike, and half-widths of classes staying near each other
 where the rows do not tell them apart. `plan` comes first: 90 % of the plans of one job (same network,
 machine, GPUs, batch, framework) lie within it around their median. Kernels of a profile are judged on
 validation/records. `constant` is the interval of one width for all steps that has the least score.
 
-One line is fitted to all rows, and one without each system, by which that system's rows are judged. A
+A family is a framework and a card: the machines of MLPerf's submitters run one trainer and are no more
+than one witness. Rows without a framework have their system as family.
+
+One line is fitted to all rows, and one without each system and its family, by which that system's rows are judged. A
 system left out is less certain than the systems of a fit: all half-widths but `plan` are stretched by the
 factor with which nine of ten rows lie inside the intervals of lines without their own systems; a line's
 factor does not count the rows of the system that it leaves out.
@@ -62,7 +65,7 @@ class Row:
         self.parts = [row["parts"][name] for name in CLASSES]
         self.set, self.system, self.case = row["set"], row["system"], row["case"]
         self.calibrated = row["calibrated"]
-        self.job = None
+        self.job, self.family = None, self.system
 
 
 def columns_of(set_name, line):
@@ -86,6 +89,8 @@ def rows_of(document):
         row = Row(entry)
         line = int(entry["case"].rsplit("(line ", 1)[1].rstrip(")"))
         columns = columns_of(row.set, line)
+        if columns.get("framework"):
+            row.family = columns["framework"], columns["gpu"]
         if columns.get("micro_batch"):
             row.job = tuple(columns.get(name) for name in ("model", "seq_len", "n_gpus", "machine", "gpu", "global_batch",
                                                            "precision", "framework"))
@@ -127,8 +132,8 @@ class Fit:
         self.errors = np.array([row.error for row in rows])
         self.squares = np.array([row.parts for row in rows]) ** 2
         self.squares = np.hstack([self.squares, np.ones((len(rows), 1))])  # host
-        counts = collections.Counter(row.system for row in rows)
-        weights = np.array([1 / counts[row.system] for row in rows])
+        counts = collections.Counter(row.family for row in rows)
+        weights = np.array([1 / counts[row.family] for row in rows])
         self.weights = weights / weights.sum()
         self.plan, self.calibrated = plan, calibrated
         self.unknown = np.array([not calibrated and is_unknown(row) for row in rows])
@@ -169,8 +174,14 @@ class Fit:
         return float(min((self.weights @ (2 * k + OUTSIDE * np.maximum(0, errors - k)), k) for k in errors)[1])
 
 
+def left(rows, without):
+    """Without the system and those of its family."""
+    families = {row.family for row in rows if row.system == without}
+    return [row for row in rows if row.family not in families]
+
+
 def line_of(rows, calibrated, without):
-    kept = [row for row in rows if row.system != without]
+    kept = left(rows, without)
     plan = plan_spread(kept)
     fit = Fit(kept, plan, calibrated)
     low, high = fit.side(False), fit.side(True)
@@ -185,18 +196,17 @@ def square(row, line, side):
 
 def stretched(rows, lines, without):
     """How much wider the line has to be so that nine of ten rows, all systems counting alike, lie inside."""
-    counts = collections.Counter(row.system for row in rows if row.system != without)
+    rows = left(rows, without)
+    counts = collections.Counter(row.family for row in rows)
     needed = []
     for row in rows:
-        if row.system == without:
-            continue
         line = lines[row.system]
         rest = max(0.0, row.error ** 2 - line["plan"] ** 2)
-        needed.append((math.sqrt(rest / square(row, line, "high" if row.error > 0 else "low")), 1 / counts[row.system]))
+        needed.append((math.sqrt(rest / square(row, line, "high" if row.error > 0 else "low")), 1 / counts[row.family]))
     needed.sort()
-    left = 0.1 * sum(weight for _, weight in needed)
-    while needed and left >= needed[-1][1]:
-        left -= needed.pop()[1]
+    outside = 0.1 * sum(weight for _, weight in needed)
+    while needed and outside >= needed[-1][1]:
+        outside -= needed.pop()[1]
     return max(1.0, needed[-1][0])
 
 
