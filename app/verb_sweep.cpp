@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <new>
 #include <optional>
@@ -126,16 +127,24 @@ std::vector<std::size_t> points_of(const experiment::Shard& shard, const experim
   return points;
 }
 
-/// Runs a few points, evenly chosen, for the estimate of the time.
-Outcome dry_run(const experiment::Sweep& sweep, const experiment::Shard& shard, std::size_t jobs) {
+/// A few different points, evenly chosen: by steps of the golden ratio, for a step that divides the
+/// number of values of some axes finds the same value of these each time.
+std::vector<std::size_t> sample_of(const std::vector<std::size_t>& points) {
   constexpr std::size_t most_sampled = 5;
-  constexpr Seconds enough{3.0}, longest{10.0};
-  const std::vector<std::size_t> points = points_of(shard, sweep);
+  constexpr double golden = 0.6180339887498949;
   std::vector<std::size_t> sample;
   for (std::size_t i = 0; i < std::min(most_sampled, points.size()); ++i) {
-    sample.push_back(points[(2 * i + 1) * points.size() / (2 * most_sampled)]);
+    const double turns = golden * (static_cast<double>(i) + 0.5);
+    const double part = turns - std::floor(turns);
+    sample.push_back(points[static_cast<std::size_t>(part * static_cast<double>(points.size()))]);
   }
-  sample.erase(std::unique(sample.begin(), sample.end()), sample.end());
+  return sample;
+}
+
+/// Runs a few points for the estimate of the time.
+Outcome dry_run(const experiment::Sweep& sweep, const experiment::Shard& shard, std::size_t jobs) {
+  constexpr Seconds enough{3.0}, longest{10.0};
+  const std::vector<std::size_t> sample = sample_of(points_of(shard, sweep));
   report::SampledPoints tried;
   const auto start = std::chrono::steady_clock::now();
   tried.tried = experiment::run_in_workers(

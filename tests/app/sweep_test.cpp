@@ -507,7 +507,7 @@ TEST_CASE("sweep: where all points fail, every call says so with the first error
       "--override: 'devces.*..price=2 /h'; accepted: devices.NAME.memory=SIZE";
   const Finished dry = sweep(folder, {"sweep.toml", "--dry-run"});
   CHECK(dry.exit_code == 0);
-  CHECK(dry.err.find("5 of 5 points that were tried have an error instead of results; point 0: " +
+  CHECK(dry.err.find("5 of 5 points that were tried have an error instead of results; point 1: " +
                      error) != std::string::npos);
   CHECK(document_of(sweep(folder, {"sweep.toml", "--dry-run", "--json"}))["tried_failed"] == 5);
   const Finished run = sweep(folder, {"sweep.toml", "-o", "r"});
@@ -525,6 +525,20 @@ TEST_CASE("sweep: where all points fail, every call says so with the first error
   }
 }
 
+TEST_CASE("sweep: --dry-run tries several values of every axis") {
+  // 10 x 10 points. Every 20th of them has the same GPU.
+  const TemporaryFolder folder;
+  folder.write("sweep.toml",
+               "[options]\nnetwork = \"lenet5\"\nstrategy = \"data\"\nengine = \"fast\"\n"
+               "cluster = \"star:2,device={gpu}\"\n[axes]\n"
+               "batch = [8, 16, 24, 32, 40, 48, 56, 64, 72, 80]\n"
+               "gpu = [\"t4\", \"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\", \"i\"]\n");
+  const json dry = document_of(sweep(folder, {"sweep.toml", "--dry-run", "--json"}));
+  CHECK(dry["points"].size() == 100);
+  CHECK(dry["tried"] == 5);  // points 30, 92, 54, 16 and 78
+  CHECK(dry["tried_failed"] == 4);
+}
+
 TEST_CASE("sweep: --dry-run lists the points and computes nothing that stays") {
   const TemporaryFolder folder;
   folder.write("sweep.toml", small_sweep);
@@ -532,8 +546,7 @@ TEST_CASE("sweep: --dry-run lists the points and computes nothing that stays") {
   CHECK(dry["points"].size() == 14);
   CHECK(dry["points"][2]["inputs"]["strategy"] == "owt");
   CHECK(dry["estimated_time_s"].get<double>() > 0);
-  // Points 1, 4, 7, 9, 12: of these only 4 has the strategy that does not exist.
-  CHECK(dry["tried"] == 5);
+  CHECK(dry["tried"] == 5);  // points 4, 12, 7, 2 and 10
   CHECK(folder.names() == Words{"sweep.toml"});
 }
 
