@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 
@@ -22,6 +23,8 @@ constexpr double slack = 1.1;
 constexpr std::size_t most_simulated = 12, most_on_front = 8;
 /// Candidates for which strategies are asked that search for a second or more.
 constexpr std::size_t most_searched = 12, most_tried = 30, most_vain = 2;
+/// GPUs up to which an estimate takes about a second at most.
+constexpr std::size_t most_quick = 512;
 
 /// A candidate on the way to a row.
 struct Entry {
@@ -31,6 +34,13 @@ struct Entry {
   std::optional<Plan> plan{};
   bool bare = false;    ///< buys and rents nothing
   bool closed = false;  ///< late, too costly or hopeless already by its bound
+};
+
+/// A strategy that is asked for a plan.
+struct Quick {
+  std::string_view strategy;
+  std::optional<std::int32_t> zero{};
+  strategies::ShareRule shares = strategies::ShareRule::equal;
 };
 
 class Buyer {
@@ -54,13 +64,18 @@ class Buyer {
       progress.next("bounds");
       add(std::move(purchase));
     }
-    std::stable_sort(entries_.begin(), entries_.end(), [this](const Entry& a, const Entry& b) {
-      return money(a, a.bound) < money(b, b.bound);
+    const auto sort_by = [&](auto key) {
+      std::stable_sort(entries_.begin(), entries_.end(),
+                       [&](const Entry& a, const Entry& b) { return key(a) < key(b); });
+    };
+    sort_by([&](const Entry& entry) {
+      return std::pair(is_large(entry) ? entry.row.gpus : 0, money(entry, entry.bound));
     });
     for (Entry& entry : entries_) {
       progress.next("estimates");
       estimate(entry);
     }
+    sort_by([&](const Entry& entry) { return money(entry, entry.bound); });
     search(progress);
     count();
     choose();
@@ -166,9 +181,39 @@ class Buyer {
     });
   }
 
+  /// More GPUs than samples, and so many that an estimate takes long.
+  [[nodiscard]] bool is_large(const Entry& entry) const {
+    return entry.row.gpus > std::max(most_quick, static_cast<std::size_t>(request_.job.batch));
+  }
+  /// Whether with every machine of `part`, and perhaps more.
+  [[nodiscard]] static bool has_all_of(const Purchase& whole, const Purchase& part) {
+    const auto each = [](const std::vector<std::int64_t>& more,
+                         const std::vector<std::int64_t>& less) {
+      return std::equal(more.begin(), more.end(), less.begin(), std::greater_equal<>());
+    };
+    return each(whole.kept, part.kept) && each(whole.taken, part.taken);
+  }
+  /// Once each GPU has a sample at most, more of them can only share samples. True if twice as many
+  /// were no faster, and this one has all of these and more.
+  [[nodiscard]] bool is_saturated(const Entry& entry) const {
+    if (!is_large(entry)) return false;
+    const auto with_less = [&](const Entry& whole, auto holds) {
+      return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& part) {
+        return part.step != infinite && part.row.gpus < whole.row.gpus &&
+               has_all_of(whole.row.purchase, part.row.purchase) && holds(part);
+      });
+    };
+    return with_less(entry, [&](const Entry& twice) {
+      return is_large(twice) && with_less(twice, [&](const Entry& once) {
+               return once.row.gpus >= static_cast<std::size_t>(request_.job.batch) &&
+                      2 * once.row.gpus <= twice.row.gpus && once.step <= twice.step;
+             });
+    });
+  }
+
   void estimate(Entry& entry) {
     const bool late = is_late(entry.bound), costly = is_costly(entry, entry.bound);
-    entry.closed = late || costly || is_dominated(entry);
+    entry.closed = late || costly || is_dominated(entry) || is_saturated(entry);
     if (entry.closed) {
       ++(late ? answer_.late : costly ? answer_.costly : answer_.hopeless);
       return;
@@ -176,6 +221,7 @@ class Buyer {
     ++answer_.estimated;
     improve(entry, {Quick{"data"}, Quick{"data", {}, strategies::ShareRule::proportional},
                     Quick{"data", 3}});
+    if (is_large(entry)) improve(entry, {Quick{"tensor"}});
   }
 
   /// Asks the strategies that take longer, too, where they can change the answer.
@@ -183,7 +229,7 @@ class Buyer {
     std::size_t found = 0, tried = 0, vain = 0;
     for (Entry& entry : entries_) {
       if (found == most_searched || tried == most_tried) return;
-      const bool open = !entry.closed && !is_dominated(entry);
+      const bool open = !entry.closed && !is_large(entry) && !is_dominated(entry);
       if (!open || slack * entry.bound >= entry.step) continue;
       const double before = entry.step;
       if (before != infinite && vain == most_vain) continue;
@@ -212,11 +258,6 @@ class Buyer {
     std::erase_if(entries_, [](const Entry& entry) { return entry.step == infinite; });
   }
 
-  struct Quick {
-    std::string_view strategy;
-    std::optional<std::int32_t> zero{};
-    strategies::ShareRule shares = strategies::ShareRule::equal;
-  };
   /// Takes the best plan that fits, if one is better than what the entry has.
   void improve(Entry& entry, const std::vector<Quick>& ways) const {
     const std::unique_ptr<Experiment> experiment = experiment_of(entry.row.purchase);

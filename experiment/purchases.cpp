@@ -162,9 +162,16 @@ Purchases purchases(std::span<const MachineGroup> own, std::span<const Offer> of
     units.push_back({offer.most, price,
                      rented ? Watts{} : needed_power(power_of(offer), limits, offer.name), rented});
   }
+  const auto gpus = [&](const std::vector<std::int64_t>& counts) {
+    std::int64_t sum = 0;
+    for (std::size_t o = 0; o < offers.size(); ++o) sum += counts[own.size() + o] * offers[o].gpus;
+    return sum;
+  };
   for (const bool thin : {false, true}) {
     const auto found = Enumeration(units, own.size(), limits, thin).run();
-    if (found.size() > limits.most) continue;
+    std::int64_t all_gpus = 0;
+    for (const std::vector<std::int64_t>& counts : found) all_gpus += gpus(counts);
+    if (found.size() > limits.most || (!thin && all_gpus > limits.most_gpus)) continue;
     Purchases result{{}, thin};
     for (const std::vector<std::int64_t>& counts : found) {
       const auto border = counts.begin() + static_cast<std::ptrdiff_t>(own.size());

@@ -34,8 +34,9 @@ struct PurchaseLimits {
   bool rent_by_run = false;      ///< a rent is not for all the years: the budget does not bound it
   std::optional<Watts> power{};  ///< of what is kept and bought
   double years = 4;
-  bool joinable = true;    ///< bought machines can be linked to those that are kept
-  std::size_t most = 500;  ///< candidates
+  bool joinable = true;              ///< bought machines can be linked to those that are kept
+  std::size_t most = 500;            ///< candidates
+  std::int64_t most_gpus = 250'000;  ///< of the offers, in all candidates that are not thinned
 };
 
 struct Purchases {

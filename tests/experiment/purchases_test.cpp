@@ -175,6 +175,31 @@ TEST_CASE("buy: costs of a run by hand, bought, rented and kept") {
   }
 }
 
+TEST_CASE("buy: machines far beyond a sample for each GPU are not asked once more are no faster") {
+  // Machines of 64 T4, batch 4.
+  const auto offers = [](const std::string& most) {
+    std::string text = offer("box", "price = \"1k\"", "most = " + most);
+    text.replace(text.find("gpus = 2"), 8, "gpus = 64");
+    return read_offers(text, "offers.toml");
+  };
+  const PurchaseLimits limits{.budget = {1e9}, .power = {}, .years = 2};
+  CHECK_FALSE(purchases({}, offers("64"), limits).thinned);
+  CHECK(purchases({}, offers("150"), limits).thinned);  // 150 candidates with 724,800 GPUs
+  const BuyAnswer answer =
+      buy({.job = read_job("samples = 6400\n[options]\nnetwork = \"mlp\"\nbatch = 4\n", "job.toml",
+                           "test"),
+           .offers = offers("150"),
+           .own = {},
+           .limits = limits,
+           .quiet = true});
+  CHECK(answer.candidates == 9);
+  // Up to 512 GPUs all are, then 1,024 and perhaps 2,048, but not 4,096 to 9,600.
+  CHECK(answer.estimated <= 6);
+  CHECK(answer.estimated + answer.hopeless == 9);
+  REQUIRE(!answer.rows.empty());
+  CHECK(answer.rows[0].gpus == 64);
+}
+
 TEST_CASE("buy: files of jobs and offers are refused with place, found and accepted") {
   const auto refusal = [](auto read) {
     try {
