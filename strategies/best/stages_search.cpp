@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "core/errors.hpp"
 #include "strategies/best/candidates.hpp"
 #include "strategies/mixed_stages.hpp"
 #include "strategies/out_of_time.hpp"
@@ -10,18 +12,24 @@ namespace parsim::strategies {
 
 namespace {
 
-/// Plans of a layout with each of the options, those that change nothing left out.
+/// Plans of a layout with each of the options, those that change nothing left out, and those that
+/// it cannot have: devices that share layers unequally overlap no tokens.
 std::vector<Plan> in_groups(const StrategyInput& input, const std::vector<GroupOptions>& groups,
                             const MixedStages& stages) {
   std::vector<Plan> plans;
   for (const GroupOptions& options : groups) {
-    Plan plan = plan_of_stages(with_groups(input, options), stages);
+    std::optional<Plan> plan;
+    try {
+      plan = plan_of_stages(with_groups(input, options), stages);
+    } catch (const InputError&) {
+      continue;
+    }
     const auto same = std::find_if(plans.begin(), plans.end(),
-                                   [&](const Plan& other) { return other.layers == plan.layers; });
+                                   [&](const Plan& other) { return other.layers == plan->layers; });
     if (same == plans.end()) {
-      plans.push_back(std::move(plan));
+      plans.push_back(std::move(*plan));
     } else {
-      *same = std::move(plan);  // it has no note on what an option does not change
+      *same = std::move(*plan);  // it has no note on what an option does not change
     }
   }
   return plans;

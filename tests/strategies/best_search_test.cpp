@@ -16,6 +16,7 @@
 #include "strategies/out_of_time.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/long_tests.hpp"
+#include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim::strategies {
@@ -370,6 +371,23 @@ TEST_CASE("best: stages that differ are offered in both orders of micro-batches,
     CHECK(offered[i].memory.zero_stage <= 1);
   }
   CHECK(orders.size() == 2);
+}
+
+TEST_CASE("best: stages that unlike devices share by speed are offered without overlap") {
+  const World world("gpt:layers=4,hidden=2048,heads=16,seq_length=1024,vocab_size=4096",
+                    testing::star_of({testing::test_device("fast", "30 TFLOP/s"),
+                                      testing::test_device("slow", "10 TFLOP/s")},
+                                     "300 GB/s", "1us"));
+  const StrategyInput input = world.simulated(1);
+  lowering::Estimator estimator(input.step());
+  const auto offered =
+      candidates_of_mixed_stages(input, estimator, {0, lowering::Estimator::unlimited});
+  CHECK(std::any_of(offered.begin(), offered.end(), [](const PricedPlan& one) {
+    const auto& notes = one.plan.notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.find("sharing layers 4:12") != std::string::npos;
+    });
+  }));
 }
 
 TEST_CASE("best: memory options let a network fit that fits in no other way") {
