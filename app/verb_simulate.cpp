@@ -209,8 +209,11 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
 /// stages.
 Plan carried_by(report::Trainer trainer, const experiment::Experiment& experiment,
                 const Plan& plan) {
-  Plan carried = strategies::with_usual_buckets(experiment.strategy_input(), plan);
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
+  const bool overlaps = experiment::overlaps_sums(to_text(trainer), degrees.zero.value_or(0));
+  Plan carried = strategies::with_buckets(
+      experiment.strategy_input(), plan,
+      overlaps ? strategies::StrategyOptions{}.bucket : experiment::after_backward);
   if (!degrees.schedule) return carried;  // one stage
   carried.schedule.blocking_sends =
       experiment::sends_of_trainer(to_text(trainer), *degrees.schedule, degrees.vp.value_or(1)) ==

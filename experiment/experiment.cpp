@@ -61,6 +61,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--micro-batches", layout.micro_batches.has_value()},
       {"--schedule", layout.schedule.has_value()},
       {"--pipeline-sends", layout.sends.has_value()},
+      {"--bucket", layout.bucket.has_value()},
       {"--cp", layout.context.has_value()},
       {"--cp-comm", layout.context_exchange.has_value()},
       {"--zero", layout.zero_stage.has_value()},

@@ -402,6 +402,7 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.micro_batches) input.micro_batches = file.micro_batches;
   if (file.schedule) input.schedule = *file.schedule;
   if (file.sends) input.pipeline_sends = *file.sends;
+  if (file.bucket) input.bucket = *file.bucket;
   if (file.context) input.context_parallel = *file.context;
   if (file.context_exchange) input.context_exchange = *file.context_exchange;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@
 #include "strategies/layout.hpp"
 
 namespace parsim::experiment {
+
+/// A bucket that holds all gradients.
+inline constexpr Bytes after_backward{std::numeric_limits<std::int64_t>::max()};
 
 /// A file with what it decides beyond the layout; what it leaves open, options decide.
 struct LayoutFile {
@@ -27,6 +31,7 @@ struct LayoutFile {
   std::optional<std::int64_t> batch;
   std::optional<Precision> precision, reduce_precision;
   std::optional<Optimizer> optimizer;
+  std::optional<Bytes> bucket;  ///< `after_backward`: sums of gradients do not overlap with it
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;
   std::vector<std::string> notes;

@@ -252,7 +252,7 @@ void ShellStatements::take_argument(const std::string& word, Line& line) const {
     for (std::string& name : assigned_in(word))
       line.changed.emplace_back(std::move(name), command_);
   } else if (named && is_one_of(command_, Words{"read", "mapfile", "readarray", "printf", "unset",
-                                               "getopts", "for", "select"})) {
+                                                "getopts", "for", "select"})) {
     line.changed.emplace_back(word, command_);
   }
 }

@@ -136,6 +136,15 @@ void refuse_unknown(const TrainerWords& words) {
   }
 }
 
+/// Of Megatron-LM, and FlagScale after it.
+void sum_gradients(const TrainerWords& words, LayoutFile& file) {
+  constexpr std::string_view overlap = "overlap-grad-reduce";
+  if (words.is_on(overlap)) return;
+  file.bucket = after_backward;
+  file.notes.push_back(fmt::format(
+      "{}: sums of gradients begin after the backward pass, without {}", words.file(), overlap));
+}
+
 Optimizer optimizer_of(const TrainerWords& words) {
   const std::string optimizer = words.text("optimizer").value_or("adam");
   if (optimizer == "adam") return Optimizer::adam;
@@ -210,6 +219,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
+  if (groups.data * context > 1) sum_gradients(words, file);
   if (pipeline > 1 && words.is_on("no-overlap-p2p-communication")) {
     file.sends = strategies::PipelineSends::blocking;
   }
@@ -268,6 +278,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
+  sum_gradients(words, file);
   return file;
 }
 
@@ -322,6 +333,11 @@ LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
 }
 
 }  // namespace
+
+bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage) {
+  if (trainer == "deepspeed") return zero_stage > 0;
+  return trainer != "accelerate" || zero_stage != 1;
+}
 
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
                              const Cluster& cluster, std::optional<std::int64_t> asked_batch) {

@@ -270,6 +270,9 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   if (const auto size = words.integer("zero_optimization.mics_shard_size"); size && *size > 0) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(*size), false};
   }
+  constexpr std::string_view overlap_at = "zero_optimization.overlap_comm";
+  const bool overlaps = words.has(overlap_at) ? words.is_on(overlap_at) : *file.zero_stage == 3;
+  if (*file.zero_stage == 0 || !overlaps) file.bucket = after_backward;
   const bool open = words.text("bf16.enabled") == "auto" || words.text("fp16.enabled") == "auto";
   const bool bf16 = words.text("bf16.enabled") != "auto" && words.is_on("bf16.enabled"),
              fp16 = words.text("fp16.enabled") != "auto" && words.is_on("fp16.enabled");
@@ -358,9 +361,11 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
     words.refuse("parallelism.fsdp_reshard_after_forward", "default, always or never");
   }
   const bool drops = reshard == "always" || (reshard == "default" && groups.pipeline == 1);
-  file.zero_stage = shards == 1 ? 0 : drops ? 3 : 2;
-  if (shards > 1 && copies > 1) {  // and parts of the tokens: distributed/parallel_dims.py
-    file.zero_group = ZeroGroup{static_cast<std::int32_t>(shards * groups.context), false};
+  // Parts of the tokens shard, too: distributed/parallel_dims.py, fsdp_enabled.
+  const std::int64_t owners = shards * groups.context;
+  file.zero_stage = owners == 1 ? 0 : drops ? 3 : 2;
+  if (owners > 1 && copies > 1) {
+    file.zero_group = ZeroGroup{static_cast<std::int32_t>(owners), false};
   }
   read_recompute(words, file);
   file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");

@@ -120,7 +120,8 @@ std::string parallelism(const CarriedPlan& carried, const std::vector<Mesh>& mes
       "  context_parallel_size: {}\n"
       "  pipeline_model_parallel_size: {}\n"
       "  sequence_parallel: {}\n"
-      "  use_distributed_optimizer: {}\n",
+      "  use_distributed_optimizer: {}\n"
+      "  overlap_grad_reduce: True\n",
       meshes.front().tp, meshes.front().cp, carried.stages().size(),
       shares_tokens ? "True" : "False", *degrees.zero == 1 ? "True" : "False");
   text += fmt::format(

@@ -24,7 +24,10 @@ void check_torchtitan(const CarriedPlan& carried) {
     carried.refuse("its replicas hold whole states, together with other parallelism",
                    "--zero 2 or 3");
   }
-  if (*degrees.dp > 1 && *degrees.zero == 1) {
+  if (degrees.cp.value_or(1) > 1 && *degrees.zero == 0) {
+    carried.refuse("its parts of the tokens hold whole states", "--zero 2 or 3");
+  }
+  if (*degrees.dp * degrees.cp.value_or(1) > 1 && *degrees.zero == 1) {
     carried.refuse("it shards optimizer states only", "--zero 2 or 3");
   }
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
@@ -55,7 +58,7 @@ std::string modules(const std::vector<std::int64_t>& blocks) {
 std::string torchtitan_toml(const CarriedPlan& carried) {
   const Plan& plan = carried.plan;
   const strategies::Degrees& degrees = carried.degrees();
-  const bool shards = *degrees.zero > 0 && *degrees.dp > 1;
+  const bool shards = *degrees.zero > 0 && *degrees.dp * degrees.cp.value_or(1) > 1;
   const std::int64_t replicated = shards ? carried.zero_groups() : *degrees.dp;
   if (*degrees.dp % replicated != 0)
     carried.refuse("ZeRO groups of parts of the tokens", "--zero-group with a multiple of --cp");

@@ -240,8 +240,8 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
 
 }  // namespace
 
-Plan with_usual_buckets(StrategyInput input, Plan plan) {
-  input.bucket = StrategyOptions{}.bucket;
+Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket) {
+  input.bucket = bucket;
   plan.buckets = gradient_buckets(input);
   return plan;
 }

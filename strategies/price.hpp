@@ -32,9 +32,9 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
 /// says is not grouped; no price is worse than its.
 [[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
 
-/// The plan with the gradient buckets that strategies begin with, of the usual size: no trainer's
-/// file carries those that a search or --bucket chose, so that a plan read back has these.
-[[nodiscard]] Plan with_usual_buckets(StrategyInput input, Plan plan);
+/// The plan with the gradient buckets of this size that strategies begin with: no trainer's file
+/// carries those that a search or --bucket chose.
+[[nodiscard]] Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket);
 
 /// The plan without memory options.
 [[nodiscard]] Plan without_memory_options(Plan plan);

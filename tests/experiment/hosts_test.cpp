@@ -49,7 +49,9 @@ TEST_CASE("hosts: results say what each machine has to feed, unless something sa
   request.cluster = "nodes:2x8,device=v100-pcie,placement=8+4";
   const auto line = [&] { return input_line(Experiment(request), 1200); };
   CHECK(line() == "hosts: assumed to keep up with 800 samples/s from each machine (--input-rate)");
-  FittedStep row{.device = "v100-pcie", .network = "ResNet-50"};
+  FittedStep row;
+  row.device = "v100-pcie";
+  row.network = "ResNet-50";
   request.fitted = {row};
   CHECK(line() == "hosts: assumed to keep up with 800 samples/s from each machine (--input-rate)");
   request.fitted[0].host = 1e-6;

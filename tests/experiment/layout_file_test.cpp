@@ -300,8 +300,7 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "decides it already\n");
   CHECK(error({"--micro-batches", "8"}) ==
         "parsim: --micro-batches: l.toml decides it; accepted: one of the two\n");
-  CHECK(error({"--zero", "0"}) ==
-        "parsim: --zero: l.toml decides it; accepted: one of the two\n");
+  CHECK(error({"--zero", "0"}) == "parsim: --zero: l.toml decides it; accepted: one of the two\n");
   CHECK(error({"--zero-group", "3"}) ==
         "parsim: --zero-group: parameter 'block3.mlp.down.weights': groups of 3 among 2 devices "
         "that sum its gradient; accepted: no --zero-group\n");  // others are summed by 3

@@ -106,6 +106,38 @@ TEST_CASE("trainer file: options change nothing that the trainer does by default
         }).starts_with("--recompute-every: without --recompute"));
 }
 
+TEST_CASE("trainer file: torchtitan's parts of the tokens shard states") {
+  const LayoutFile parts = read(
+      "[parallelism]\ncontext_parallel_degree = 4\ndata_parallel_replicate_degree = 2\n", "t.toml");
+  CHECK(parts.zero_stage == 3);
+  CHECK(parts.zero_group == ZeroGroup{4, false});
+  CHECK(read("[parallelism]\ncontext_parallel_degree = 8\n", "t.toml").zero_stage == 3);
+  CHECK(read("[parallelism]\ndata_parallel_replicate_degree = 8\n", "t.toml").zero_stage == 0);
+}
+
+TEST_CASE("trainer file: sums of gradients overlap with the backward pass where the trainer's do") {
+  const std::string tp = "x --tensor-model-parallel-size 2";
+  CHECK(read(tp + " --overlap-grad-reduce\n").bucket == std::nullopt);
+  const LayoutFile after = read(tp + "\n");
+  CHECK(after.bucket == after_backward);
+  CHECK(after.notes ==
+        std::vector<std::string>{"run.sh: sums of gradients begin after the backward pass, without "
+                                 "overlap-grad-reduce"});
+  const auto deepspeed = [](int stage, const std::string& more) {
+    return read("{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": " +
+                    std::to_string(stage) + more + "}}",
+                "ds.json")
+               .bucket == after_backward;
+  };
+  CHECK(deepspeed(0, ", \"overlap_comm\": true"));
+  for (const int stage : {1, 2, 3}) {
+    CAPTURE(stage);
+    CHECK(deepspeed(stage, "") == (stage < 3));
+    CHECK_FALSE(deepspeed(stage, ", \"overlap_comm\": true"));
+    CHECK(deepspeed(stage, ", \"overlap_comm\": false"));
+  }
+}
+
 TEST_CASE("trainer file: DeepSpeed's SGD has the momentum that its file says") {
   const auto optimizer = [](const std::string& params) {
     return read(
@@ -163,7 +195,8 @@ TEST_CASE("trainer file: experts that tensor-parallel groups leave whole, by han
 }
 
 TEST_CASE("trainer file: how Megatron-LM sends tokens to experts is said where it is another way") {
-  const std::string experts = "train --expert-model-parallel-size 2 --micro-batch-size 2";
+  const std::string experts =
+      "train --expert-model-parallel-size 2 --micro-batch-size 2 --overlap-grad-reduce";
   const auto notes = [&](const std::string& more) { return read(experts + more + "\n").notes; };
   REQUIRE(notes("").size() == 1);
   CHECK(notes("").front().find("by all-gathers there") != std::string::npos);
@@ -218,7 +251,9 @@ TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of sc
   }
   CHECK(read("x --tensor-model-parallel-size 2 --bf16; echo done > log\n").precision ==
         Precision::bf16);
-  CHECK(read("x --tensor-model-parallel-size 2 ${MODEL_ARGS[@]} $DATA_ARGS\n").notes.size() == 2);
+  CHECK(read("x --tensor-model-parallel-size 2 --overlap-grad-reduce ${MODEL_ARGS[@]} "
+             "$DATA_ARGS\n")
+            .notes.size() == 2);
   // What the trainer has besides is its own business, a slip is not.
   CHECK(groups_of(read("x --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
                        "--pipeline-element-type 3 --decoder-num-layers 4 --fp4-recipe x\n")) ==

@@ -437,6 +437,7 @@ TEST_CASE("launch: FlagScale gets a mesh for each pair of degrees, by hand") {
         "  pipeline_model_parallel_size: 2\n"
         "  sequence_parallel: False\n"
         "  use_distributed_optimizer: True\n"
+        "  overlap_grad_reduce: True\n"
         "  hetero:\n"
         "    enable_hetero: True\n"
         "    hetero_pipeline_layer_split: [3, 1]\n"
