@@ -143,8 +143,9 @@ Value batched_matmul(Builder& builder, const Node& node, Value left, Value right
   // Vectors are matrices of one row or column, which goes away afterwards.
   if (left.rank() == 1) {
     const Value row = builder.reshape(node, left, with(left.dims(), 0, 1));
+    const std::size_t columns = right.rank() == 1 ? 0 : 1;  // of a vector none is left
     const Value out = batched_matmul(builder, node, row, std::move(right));
-    return builder.reshape(node, out, without(out.dims(), 2));
+    return builder.reshape(node, out, without(out.dims(), columns + 1));
   }
   if (right.rank() == 1) {
     const Value column = builder.reshape(node, right, with(right.dims(), 1, 1));

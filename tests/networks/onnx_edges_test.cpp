@@ -71,6 +71,20 @@ TEST_CASE("onnx: products of all samples with all samples are refused") {
   }
 }
 
+TEST_CASE("onnx: products of two vectors leave no axis") {
+  for (const bool learned : {false, true}) {
+    CAPTURE(learned);
+    OnnxWriter g;
+    g.input("x", {"n", 5});
+    const std::string a = learned ? g.weight("a", {3}) : g.integers({1, 2, 3});
+    const std::string b = learned ? g.weight("b", {3}) : g.integers({4, 5, 6});
+    const std::string dot = g.node("MatMul", {a, b});
+    g.output(
+        g.node("Mul", {"x", learned ? dot : g.node("Cast", {dot}, {{"to", std::int64_t{1}}})}));
+    CHECK(sample(g) == "5");
+  }
+}
+
 TEST_CASE("onnx: matrices in nodes Constant are learned as initializers are") {
   for (const bool node : {false, true}) {
     CAPTURE(node);
