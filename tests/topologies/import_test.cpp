@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/routes.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/topologies/imported.hpp"
 #include "topologies/cluster_file.hpp"
@@ -200,6 +201,18 @@ TEST_CASE("import nvidia-smi: without a product or NVLinks the type must be give
   const Cluster given = load_cluster(data + "smi/two-cards.txt,device=t4", "--cluster");
   CHECK(rates(given) == std::vector<double>{12, 12});
   CHECK(imported("smi/nvlink-bridge.txt").cluster.models.at(0).name == "rtx-3090");
+}
+
+TEST_CASE("import nvidia-smi: the A100 of 40 GB has its own memory rate") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.write(
+      "smi.txt",
+      "GPU 0: NVIDIA A100-PCIE-40GB (UUID: GPU-0)\nGPU 1: NVIDIA A100-PCIE-40GB (UUID: GPU-1)\n"
+      "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tSYS\t0-31\nGPU1\tSYS\tX\t0-31\n");
+  const Cluster cluster = load_cluster(file, "--cluster");
+  CHECK(cluster.models.at(0).name == "a100-pcie-40");
+  CHECK(cluster.devices.at(0).memory == parse_bytes("40 GiB", "test"));
+  CHECK(cluster.models.at(0).memory_rate < BytesPerSecond{1.6e12});
 }
 
 /// A matrix of GPUs only, without products: NVLinks of each to each other, half on either socket.

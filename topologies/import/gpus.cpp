@@ -42,7 +42,7 @@ constexpr KnownGpu known_gpus[] = {
     {"0x27b8", "L4", "l4"},
     {"0x26b5", "L40", "l40"},
     {"0x26b9", "L40S", "l40s"},
-    {"0x20f1", "A100-PCIE-40GB", "a100-pcie", 40},
+    {"0x20f1", "A100-PCIE-40GB", "a100-pcie-40"},
     {"0x20b5", "A100 80GB PCIe", "a100-pcie"},
     {"0x20b0", "A100-SXM4-40GB", "a100-sxm4-40"},
     {"0x20b2", "A100-SXM4-80GB", "a100-sxm4-80"},
