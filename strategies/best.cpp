@@ -19,6 +19,7 @@
 #include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
+#include "strategies/stages.hpp"
 #include "strategies/tensor/context.hpp"
 
 namespace parsim::strategies {
@@ -330,6 +331,7 @@ Plan plan_best(const StrategyInput& asked) {
   expect_interleavable(asked, asked.pipeline_parallel, "--vp");
   expect_experts(asked);
   tensor::expect_context(asked);
+  expect_whole_micro_batches(asked.batch, asked.micro_batches.value_or(1), "best");
   StrategyInput input = asked;
   lowering::PriceCache prices(asked.step());
   if (input.prices == nullptr) input.prices = &prices;

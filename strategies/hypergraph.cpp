@@ -15,6 +15,7 @@
 #include "strategies/hypergraph/search.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
+#include "strategies/stages.hpp"
 
 namespace parsim::strategies {
 
@@ -99,12 +100,7 @@ Plan plan_hypergraph(const StrategyInput& input) {
     throw InputError("strategy 'hypergraph'", fmt::format("{} devices", devices.size()),
                      fmt::format("at most {}", most_devices));
   }
-  if (input.micro_batches &&
-      (*input.micro_batches < 1 || input.batch % *input.micro_batches != 0)) {
-    throw InputError("strategy 'hypergraph'",
-                     fmt::format("batch {} in {} micro-batches", input.batch, *input.micro_batches),
-                     "accepted: a number of micro-batches that divides the batch");
-  }
+  expect_whole_micro_batches(input.batch, input.micro_batches.value_or(1), "hypergraph");
   const bool alone = devices.size() == 1;
   const std::vector<Start> starts = alone ? std::vector<Start>{} : hypergraph::starts_of(input);
   std::vector<std::vector<Recipe>> families = hypergraph::recipes_of(input, devices.size());

@@ -17,6 +17,7 @@
 #include "strategies/price.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim::strategies {
@@ -412,6 +413,15 @@ TEST_CASE("best: memory options let a network fit that fits in no other way") {
     for (Device& device : world.cluster.devices) device.memory = Bytes{least};
   } while (fits(bare, plan_best(bare)));
   CHECK(fits(input, plan_best(input)));
+}
+
+TEST_CASE("best: micro-batches that do not divide the batch are refused as by other strategies") {
+  const World world("lenet5", "star:2,device=t4,rate=1GB/s,latency=1us");
+  StrategyInput input = world.simulated(16);
+  input.micro_batches = 3;
+  CHECK(testing::refusal_of([&] { (void)plan_best(input); }) ==
+        "strategy 'best': batch 16 in 3 micro-batches; accepted: a number of micro-batches that "
+        "divides the batch");
 }
 
 TEST_CASE("best: degrees that have no plan are left out, with fewer words than devices") {
