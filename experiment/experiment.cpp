@@ -14,6 +14,7 @@
 #include "experiment/hardware.hpp"
 #include "experiment/hosts.hpp"
 #include "experiment/largest_batch.hpp"
+#include "experiment/layer_costs.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
 #include "experiment/precision.hpp"
@@ -289,9 +290,11 @@ Experiment::Experiment(const Request& asked)
   if (of_layers) {
     const auto times = layer_times_of(read_file(request.profile, "--profile"), request.profile,
                                       network, cluster, request.precision);
-    const Profile kernels =
-        profile_of(times, network, cluster, *cost, request.sim, request.profile);
-    cost = sim::make_profiled(cluster, std::move(cost), kernels, "--profile");
+    for (std::string& warning :
+         layer_times_warnings(times, request.profile, cluster, request.precision))
+      warnings.push_back(std::move(warning));
+    cost = make_layer_costs(times, network, cluster, std::move(cost), request.reduce_precision,
+                            request.sim, request.profile);
   }
   if (profile) cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
   if (calibration) cost = make_calibrated(std::move(cost), calibration->kernels);

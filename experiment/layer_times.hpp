@@ -1,5 +1,5 @@
-// Measured times of whole layers or blocks, as profilers of training libraries print them, as the
-// kernel times of a profile.
+// Measured times of whole layers or blocks, as profilers of training libraries print them; what
+// kernels then take is in layer_costs.hpp.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,18 @@
 #include <vector>
 
 #include "core/cost_model.hpp"
-#include "core/profile.hpp"
-#include "sim/sim.hpp"
 
 namespace parsim::experiment {
 
 /// A part of a network on one device of a tensor-parallel group, with what the group exchanges.
 struct LayerTime {
-  enum class What : std::uint8_t { before, block, after };
+  enum class What : std::uint8_t { before, block, after, around };
 
   std::string device;  ///< a device type
   Precision precision = Precision::fp32;
   std::int64_t samples = 1;  ///< of a micro-batch
   std::size_t group = 1;     ///< devices that share the layers
-  What what = What::block;   ///< one block, or all that is before or after the blocks
+  What what = What::block;   ///< one block, or all that is before, after or around the blocks
   Seconds forward{}, backward{};
 };
 
@@ -40,18 +38,10 @@ struct LayerTime {
 [[nodiscard]] std::vector<LayerTime> read_layer_times(std::string_view text,
                                                       const std::string& file);
 
-/// Kernel times such that a micro-batch of `network` takes as long as measured on each group of
-/// devices that `cluster` has within one machine: the model's times of a part's kernels times one
-/// factor per pass, after what the group is seen to wait for its exchange in a simulated step. The
-/// factor is at least a twentieth, should a measurement be shorter than the exchange. Measurements
-/// of other groups, devices and precisions are left out.
-///
-/// model   of kernels and exchange where nothing was measured
-/// file    for the profile's name
-///
-/// Throws InputError if the network has no blocks.
-[[nodiscard]] Profile profile_of(const std::vector<LayerTime>& times, const Network& network,
-                                 const Cluster& cluster, const CostModel& model,
-                                 sim::SimOptions options, const std::string& file);
+/// A line for each type of GPU of the cluster without a time in this precision.
+[[nodiscard]] std::vector<std::string> layer_times_warnings(const std::vector<LayerTime>& times,
+                                                            const std::string& file,
+                                                            const Cluster& cluster,
+                                                            Precision precision);
 
 }  // namespace parsim::experiment

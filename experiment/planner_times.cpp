@@ -99,8 +99,8 @@ std::vector<LayerTime> read_metis(const json::Node& root, LayerTime one, const s
 /// "layertype_0_bsz8_seq4096": the part and the samples; nothing for keys of other things.
 std::optional<std::pair<What, std::int64_t>> galvatron_key(const std::string& key,
                                                            std::int64_t tokens) {
-  for (const auto& [head, what] :
-       {std::pair("layertype_0_bsz", What::block), std::pair("layertype_other_bsz", What::after)}) {
+  for (const auto& [head, what] : {std::pair("layertype_0_bsz", What::block),
+                                   std::pair("layertype_other_bsz", What::around)}) {
     const std::string tail = fmt::format("_seq{}", tokens);
     if (!key.starts_with(head) || !key.ends_with(tail)) continue;
     const std::size_t begin = std::string_view(head).size();

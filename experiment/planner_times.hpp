@@ -25,8 +25,8 @@ struct PlannerSetting {
 /// forward; samples and group are in the name, "…_tp2_bs1.json") or Galvatron's
 /// ("layertype_0_bsz8_seq4096", forward in ms a sample, backward twice that, as its own planner
 /// counts). Of Sailor's and Metis' layers the first is all before the blocks, and the last all
-/// after; blocks are alike, by their mean. Galvatron's "other" is all but the blocks, here after
-/// them; keys for samples of other lengths are left out. Throws InputError for another file.
+/// after; blocks are alike, by their mean. Galvatron's "other" is all but the blocks;
+/// keys for samples of other lengths are left out. Throws InputError for another file.
 [[nodiscard]] std::vector<LayerTime> read_planner_times(const std::string& text,
                                                         const std::string& file,
                                                         const PlannerSetting& setting);

@@ -13,6 +13,7 @@
 #include "core/timeline.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/calibration.hpp"
+#include "experiment/layer_costs.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/options.hpp"
 #include "experiment/request.hpp"
@@ -175,9 +176,8 @@ Training::Training(const Claim& claim)
     const std::string where = location_of(claim, "profile");
     const std::vector<experiment::LayerTime> times = experiment::layer_times_of(
         read_file(file, where), file, network, cluster_, precision_of(claim));
-    const Profile kernels =
-        experiment::profile_of(times, network, cluster_, *tiles_, options_, file);
-    tiles_ = sim::make_profiled(cluster_, std::move(tiles_), kernels, where);
+    tiles_ = experiment::make_layer_costs(times, network, cluster_, std::move(tiles_),
+                                          reduce_precision_of(claim), options_, file);
   }
   strategies::StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);

@@ -3,13 +3,10 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "experiment/layer_times.hpp"
-#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
@@ -327,37 +324,6 @@ TEST_CASE("layout file: options that contradict it are refused") {
   CHECK(error({"--batch", "18"}) ==
         "parsim: l.toml:1:micro_batches: batch 18 in 4 micro-batches; accepted: a number of "
         "micro-batches that divides the batch\n");
-}
-
-TEST_CASE("layer times: a group's simulated step takes as long as was measured") {
-  const Network net = networks::load_network(network, {}, "test");
-  const Cluster machines = topologies::load_cluster(cluster, "test");
-  const std::string table =
-      "device,precision,samples,tp,layers,forward_s,backward_s\n"
-      "v100-sxm2,fp32,2,2,before,0.001,0.002\n"
-      "v100-sxm2,fp32,2,2,block,0.010,0.020\n"
-      "v100-sxm2,fp32,2,2,after,0.003,0.005\n"
-      "k80,fp32,2,2,block,0.1,0.2\n";  // not in the cluster: left out
-  sim::SimOptions options;
-  options.engine = sim::Engine::fast;
-  auto model = sim::make_tile_costs(machines, options);
-  const Profile profile =
-      profile_of(read_layer_times(table, "t.csv"), net, machines, *model, options, "t.csv");
-  for (const KernelSample& sample : profile.kernels) CHECK(sample.device == "v100-sxm2");
-  const auto cost = sim::make_profiled(machines, std::move(model), profile, "test");
-  strategies::StrategyInput input{net, machines, *cost};
-  input.batch = 2;
-  const strategies::Layout layout{{{0, {{DeviceId{0}, DeviceId{1}}}, {}}}};
-  const ExecDag dag = lowering::lower(net, machines, strategies::plan_layout(input, layout));
-  const Timeline timeline = sim::make_simulator(machines, *cost, options)->run(dag);
-  double end = 0;  // of the last kernel: the update comes after it
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    if (dag.kind(OpId{i}) == OpKind::compute) end = std::max(end, timeline.spans[i].end.count());
-  }
-  CHECK(std::abs(end / (0.003 + 6 * 0.030 + 0.008) - 1) < 0.01);
-  CHECK(testing::refusal_of([] {
-          return read_layer_times("device\nv100\n", "t.csv");
-        }).starts_with("t.csv: no column 'precision'; accepted: device, precision"));
 }
 
 }  // namespace parsim::experiment
