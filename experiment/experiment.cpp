@@ -195,9 +195,11 @@ Experiment::Experiment(const Request& asked)
   request = with_names(std::move(request), plan);
   network = load_network_with(request.network, request.dims, "--network");
   std::optional<Profile> profile;
-  const bool of_layers = is_layer_times(request.profile);
+  const std::string measured =
+      request.profile.empty() ? "" : read_file(request.profile, "--profile");
+  const bool of_layers = is_layer_times(request.profile, measured);
   if (!request.profile.empty() && !of_layers) {
-    profile = read_profile(request.profile, request.machine);
+    profile = read_profile(measured, request.profile, request.machine);
   }
   // The machine that a profile was measured on knows its links better than one just looked at.
   const Machine* machine = profile           ? &profile->machine
@@ -288,8 +290,8 @@ Experiment::Experiment(const Request& asked)
   set_hosts(request, profile, calibration, cluster, batch);
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (of_layers) {
-    const auto times = layer_times_of(read_file(request.profile, "--profile"), request.profile,
-                                      network, cluster, request.precision);
+    const auto times =
+        layer_times_of(measured, request.profile, network, cluster, request.precision);
     for (std::string& warning :
          layer_times_warnings(times, request.profile, cluster, request.precision))
       warnings.push_back(std::move(warning));

@@ -235,8 +235,9 @@ Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
   return {std::nullopt, runs.front().error, ExitCode::hardware};
 }
 
-Profile read_profile(const std::string& path, const std::optional<Machine>& here) {
-  Profile profile = profile_from_json(read_file(path, "--profile"), path);
+Profile read_profile(const std::string& text, const std::string& path,
+                     const std::optional<Machine>& here) {
+  Profile profile = profile_from_json(text, path);
   if (!here) return profile;
   const std::string other = difference(profile.machine, *here);
   if (!other.empty()) {

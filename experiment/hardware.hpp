@@ -37,8 +37,9 @@ struct Answer {
 [[nodiscard]] Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                                        const std::vector<ExecDag>& dags);
 
-/// Reads a profile. Throws InputError if it cannot be read or is of another machine than `here`.
-[[nodiscard]] Profile read_profile(const std::string& path, const std::optional<Machine>& here);
+/// The profile in a file. Throws InputError if it is none or is of another machine than `here`.
+[[nodiscard]] Profile read_profile(const std::string& text, const std::string& path,
+                                   const std::optional<Machine>& here);
 
 /// What --hw adds to a report: per row the measured step, or why there is none.
 struct HardwareRows {

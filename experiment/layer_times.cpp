@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -33,12 +31,8 @@ Seconds time_of(const CsvTable& table, const CsvTable::Row& row, std::string_vie
 
 }  // namespace
 
-bool is_layer_times(const std::string& path) {
-  if (path.ends_with(".csv")) return true;
-  if (!path.ends_with(".json")) return false;
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return is_planner_times(text);
+bool is_layer_times(const std::string& path, std::string_view text) {
+  return path.ends_with(".csv") || (path.ends_with(".json") && is_planner_times(text));
 }
 
 std::vector<LayerTime> layer_times_of(const std::string& text, const std::string& file,

@@ -24,8 +24,8 @@ struct LayerTime {
   Seconds forward{}, backward{};
 };
 
-/// True for a file of layer times: CSV, or JSON that is no profile of kernels.
-[[nodiscard]] bool is_layer_times(const std::string& path);
+/// True for a file of layer times with this content: CSV, or JSON that is no profile of kernels.
+[[nodiscard]] bool is_layer_times(const std::string& path, std::string_view text);
 
 /// The times in such a file: a CSV table (read_layer_times), or another planner's profile
 /// (experiment/planner_times.hpp) of the cluster's only type of GPU in `precision`.

@@ -62,6 +62,10 @@ void override_number(Cluster& cluster, const Overridable& of, const Override& ch
 
 Cluster load_cluster_with(const std::string& name, const std::vector<std::string>& overrides,
                           std::string_view where, std::vector<std::string>* notes) {
+  if (name.empty()) {
+    throw InputError(where, "missing",
+                     "accepted: a name, a generator call (see 'parsim list clusters') or a file");
+  }
   Cluster cluster = topologies::load_cluster(name, where, notes);
   for (const std::string& text : overrides) apply_override(cluster, text);
   return cluster;

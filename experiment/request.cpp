@@ -10,7 +10,6 @@
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "experiment/communication.hpp"
-#include "experiment/layer_times.hpp"
 #include "experiment/trainer_file.hpp"
 #include "strategies/degrees.hpp"
 
@@ -130,9 +129,8 @@ void check_combinations(const Request& request) {
     throw InputError("--network", "missing",
                      "accepted: a name (see 'parsim list networks') or an ONNX file");
   }
-  // A profile of kernels names its machine.
-  const bool by_profile = !request.profile.empty() && !is_layer_times(request.profile);
-  if (!planned && request.cluster.empty() && !request.hardware && !by_profile) {
+  // A profile of kernels names its machine; whether it is one, its reader finds.
+  if (!planned && request.cluster.empty() && !request.hardware && request.profile.empty()) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }

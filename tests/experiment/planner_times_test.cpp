@@ -85,6 +85,27 @@ TEST_CASE("planner times: other JSON is refused") {
         }).starts_with("s.json: 1 layers; accepted: "));
 }
 
+TEST_CASE("planner times: --profile reads a file once, and no endless one") {
+  const testing::TemporaryFolder folder;
+  const std::string simulate =
+      "timeout 20 " PARSIM_PROGRAM
+      " simulate --network gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=100"
+      " --cluster star:1,device=v100-sxm2 --strategy data --batch 2 --quiet --profile x.json";
+  const auto shell = [&](const std::string& before) {
+    return testing::run_program("/bin/sh", {"-c", before + simulate}, folder.folder());
+  };
+  const testing::Finished endless = shell("ln -s /dev/zero x.json; ");
+  CHECK(endless.exit_code == 2);
+  CHECK(endless.err ==
+        "parsim: --profile: cannot read 'x.json': it is larger than 256 MiB; accepted: a readable "
+        "file\n");
+  const testing::Finished pipe = shell(
+      "rm x.json; mkfifo x.json; "
+      "echo '{\"2\": {\"1\": {\"0\": [1, 1, 0], \"1\": [1, 2, 0], \"2\": [1, 2, 0], \"3\": "
+      "[1, 2, 0]}}}' > x.json & ");
+  CHECK(pipe.exit_code == 0);
+}
+
 TEST_CASE("planner times: --profile prices blocks by them, of the only type of GPU") {
   const testing::TemporaryFolder folder;
   const std::string file = folder.write(
