@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "core/json_reader.hpp"
+#include "core/number_range.hpp"
 #include "core/text.hpp"
 
 namespace parsim::experiment {
@@ -24,6 +25,13 @@ constexpr std::string_view accepted =
 struct Both {
   double forward = 0, backward = 0;
 };
+
+/// Of 0, or of a number as in a table of layer times.
+double time_of(const json::Node& node) {
+  const double number = node.number();
+  if (number == 0 || (number >= least_number && number <= most_number)) return number;
+  node.refuse(fmt::format("accepted: 0, or a number of {} to {}", least_number, most_number));
+}
 
 /// The first and the last layer, and the mean of those between.
 void add_layers(const std::vector<Both>& layers, LayerTime one, const std::string& file,
@@ -59,8 +67,8 @@ std::vector<LayerTime> read_sailor(const json::Node& root, const LayerTime& any,
       one.group = static_cast<std::size_t>(parse_whole(group, layers.location(), 1, most));
       std::map<std::int64_t, Both> by_layer;
       layers.each_member([&](const std::string& layer, const json::Node& three) {
-        by_layer[parse_whole(layer, three.location(), 0, most)] = {three.item(0, 3).number(),
-                                                                   three.item(1, 3).number()};
+        by_layer[parse_whole(layer, three.location(), 0, most)] = {time_of(three.item(0, 3)),
+                                                                   time_of(three.item(1, 3))};
       });
       std::vector<Both> in_order;
       for (const auto& [layer, both] : by_layer) in_order.push_back(both);
@@ -88,7 +96,7 @@ std::vector<LayerTime> read_metis(const json::Node& root, LayerTime one, const s
   one.samples = number_in_name(file, "_bs");
   std::vector<Both> layers;
   root["execution_time"]["layer_compute_total_ms"].each([&](const json::Node& layer) {
-    const double seconds = 1e-3 * layer.number();
+    const double seconds = 1e-3 * time_of(layer);
     layers.push_back({forward * seconds, (1 - forward) * seconds});
   });
   std::vector<LayerTime> times;
@@ -120,7 +128,7 @@ std::vector<LayerTime> read_galvatron(const json::Node& root, LayerTime one,
     if (!found) return;
     one.what = found->first;
     one.samples = found->second;
-    one.forward = Seconds{1e-3 * milliseconds.number() * static_cast<double>(one.samples)};
+    one.forward = Seconds{1e-3 * time_of(milliseconds) * static_cast<double>(one.samples)};
     one.backward = backward * one.forward;
     times.push_back(one);
   });

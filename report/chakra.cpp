@@ -276,6 +276,7 @@ class ChakraWriter {
 }  // namespace
 
 ChakraTraces chakra_traces(const ExecDag& dag, const Cluster& cluster, const Timeline& timeline) {
+  check_trace_length(timeline, "--chakra", Seconds{1e-6}, "microseconds");
   return ChakraWriter(dag, timeline, cluster.devices.size()).write();
 }
 

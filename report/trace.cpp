@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "core/dag_traffic.hpp"
+#include "core/errors.hpp"
 #include "experiment/memory_over_time.hpp"
 
 namespace parsim::report {
@@ -291,8 +292,19 @@ std::string operation_name(const ExecDag& dag, OpId id) {
   return std::visit(Namer{dag}, dag.op(id));
 }
 
+void check_trace_length(const Timeline& timeline, std::string_view flag, Seconds unit,
+                        std::string_view name) {
+  const Seconds step = makespan(timeline);
+  const Seconds most = 0x1p63 * unit;
+  if (step < most) return;
+  throw InputError(
+      flag, fmt::format("a step of {:.3g} s", step.count()),
+      fmt::format("accepted: less than {:.3g} s, which 64 bits hold in {}", most.count(), name));
+}
+
 std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timeline& predicted,
                          const Timeline* measured, std::span<const lowering::MemoryUse> memory) {
+  check_trace_length(predicted, "--trace", Seconds{1e-9}, "nanoseconds");
   std::string out = fmt::format(
       "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"network\":{},\"cluster\":{},\"strategy\":{},"
       "\"kind\":\"{}\"}},\n\"traceEvents\":[",

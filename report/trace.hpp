@@ -27,6 +27,12 @@ namespace parsim::report {
                                        const Timeline* measured = nullptr,
                                        std::span<const lowering::MemoryUse> memory = {});
 
+/// Throws InputError at `flag` for a step that 64-bit numbers of `unit` do not hold.
+///
+/// name   of the unit
+void check_trace_length(const Timeline& timeline, std::string_view flag, Seconds unit,
+                        std::string_view name);
+
 /// Name of a queue's track: "compute", "gradient send".
 [[nodiscard]] std::string track_name(std::int32_t queue);
 

@@ -85,6 +85,20 @@ TEST_CASE("planner times: other JSON is refused") {
         }).starts_with("s.json: 1 layers; accepted: "));
 }
 
+TEST_CASE("planner times: numbers beyond those of a table are refused") {
+  const auto refusal = [](const std::string& text, const std::string& file) {
+    return testing::refusal_of([&] { return read_planner_times(text, file, setting); });
+  };
+  const std::string accepted = "; accepted: 0, or a number of 1e-18 to 1e+24";
+  CHECK(refusal(testing::with(sailor, "0.040", "1e300"), "s.json") ==
+        "s.json:2:2/4/10/1: 1.e+300" + accepted);
+  CHECK(refusal(testing::with(sailor, "0.001", "1e-300"), "s.json").ends_with(accepted));
+  CHECK(refusal(R"({"execution_time": {"layer_compute_total_ms": [1, 1e99, 1]}})", "_tp1_bs1.json")
+            .ends_with(accepted));
+  CHECK(refusal(R"({"layertype_0_bsz8_seq32": 1e25})", "g.json").ends_with(accepted));
+  CHECK(refusal(R"({"layertype_0_bsz8_seq32": 0})", "g.json") == "accepted");
+}
+
 TEST_CASE("planner times: --profile reads a file once, and no endless one") {
   const testing::TemporaryFolder folder;
   const std::string simulate =

@@ -13,6 +13,7 @@
 #include "experiment/run.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim::report {
 namespace {
@@ -88,6 +89,17 @@ TEST_CASE("chakra: by hand, a kernel, a transfer and a sum of two ranks") {
     CHECK(text.find("name: \"pg_name\"\n    string_val: \"0\"\n") != std::string::npos);
     CHECK(text.find("name: \"comm_type\"\n    int64_val: 0\n") != std::string::npos);
   }
+}
+
+TEST_CASE("chakra: a step that 64-bit microseconds do not hold is refused") {
+  const testing::NotedDag noted = dag_of("a: compute d0 3us");
+  Timeline timeline;
+  timeline.spans = {{Seconds{0}, Seconds{1e13}}};
+  CHECK(testing::refusal_of([&] {
+          return chakra_traces(noted.dag, star_of(1, "1 GB/s", "1 us"), timeline).computes;
+        }) ==
+        "--chakra: a step of 1e+13 s; accepted: less than 9.22e+12 s, which 64 bits hold in "
+        "microseconds");
 }
 
 TEST_CASE("chakra: names that are not UTF-8 are decoded all the same") {

@@ -15,6 +15,7 @@
 #include "experiment/run.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim::report {
 namespace {
@@ -147,6 +148,21 @@ TEST_CASE("trace: a counter of each device's memory, states below activations") 
   // As in tests/experiment/memory_over_time_test.cpp.
   CHECK(most == testing::approx(64 * 4 * (784 + 1024 + 1024 + 10) / gib).epsilon(1e-5));
   CHECK(last == 0);
+}
+
+TEST_CASE("trace: a step that 64-bit nanoseconds do not hold is refused") {
+  const NotedDag noted = dag_of("a: compute d0 3us");
+  const auto trace = [&](double end) {
+    Timeline timeline;
+    timeline.spans = {span(0, end)};
+    return testing::refusal_of([&] {
+      return json::parse(chrome_trace(noted.dag, star_of(1, "1 GB/s", "1 us"), timeline));
+    });
+  };
+  CHECK(trace(9.2e9) == "accepted");
+  CHECK(trace(9.3e9) ==
+        "--trace: a step of 9.3e+09 s; accepted: less than 9.22e+09 s, which 64 bits hold in "
+        "nanoseconds");
 }
 
 TEST_CASE("trace: a hostile device name stays a JSON string") {
