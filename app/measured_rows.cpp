@@ -39,7 +39,11 @@ std::vector<validation::Claim> measured_rows(const std::string& path, const std:
 std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& files) {
   std::vector<validation::Claim> all;
   for (const std::string& file : files) {
-    for (validation::Claim& claim : measured_rows(file, "--calibrate-with")) {
+    std::vector<validation::Claim> rows = measured_rows(file, "--calibrate-with");
+    if (rows.empty()) {
+      throw InputError(file, "no rows", "accepted: a table with a row for each measured step");
+    }
+    for (validation::Claim& claim : rows) {
       claim.what["split"] = "calibrate";
       all.push_back(std::move(claim));
     }

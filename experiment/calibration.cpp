@@ -137,6 +137,19 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
   return calibration;
 }
 
+std::vector<std::string> calibration_warnings(const RunCalibration& calibration) {
+  constexpr double most = 5;  // where the fit of a run ends
+  std::vector<std::string> warnings;
+  for (const FittedStep& row : calibration.by) {
+    if (row.kernels > 1 / most && row.kernels < most) continue;
+    warnings.push_back(fmt::format(
+        "{}:{}: kernels of {} take {:.3g} times as long as modelled; check the row's unit of time, "
+        "batch, precision and GPU",
+        row.set, row.name, row.device, row.kernels));
+  }
+  return warnings;
+}
+
 std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,
                                            std::vector<double> kernels) {
   return std::make_unique<Calibrated>(std::move(base), std::move(kernels));

@@ -45,6 +45,10 @@ struct RunCalibration {
                                             const Network& network, Precision precision,
                                             const Cluster& cluster);
 
+/// A line for each row that makes kernels five times faster or slower than the model has them, or
+/// more, which is more likely a wrong unit, batch or GPU.
+[[nodiscard]] std::vector<std::string> calibration_warnings(const RunCalibration& calibration);
+
 /// `base` with kernels of each device taking `kernels[device]` times as long.
 [[nodiscard]] std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,
                                                          std::vector<double> kernels);

@@ -277,6 +277,8 @@ Experiment::Experiment(const Request& asked)
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   if (!request.fitted.empty()) {
     calibration = calibration_of(request.fitted, network, request.precision, cluster);
+    for (std::string& warning : calibration_warnings(*calibration))
+      warnings.push_back(std::move(warning));
     cluster = with_links_between_machines(std::move(cluster), calibration->links);
   }
   const auto start = std::chrono::steady_clock::now();

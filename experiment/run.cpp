@@ -349,9 +349,8 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
     result.notes.push_back(fmt::format("links draw {:.3g} J of the {:.3g} J of a step",
                                        result.upkeep.links->value, result.upkeep.energy->value));
   }
-  if (result.flops.mfu(result.step_time) > 1) {
-    result.notes.emplace_back(mfu_above_peak(experiment.network));
-  }
+  if (result.flops.mfu(result.step_time) > 1)
+    result.notes.push_back(mfu_above_peak(experiment.network, experiment.calibration.has_value()));
   if (has_server(plan) && result.messages > 0) {
     result.notes.push_back(fmt::format(
         "the parameter server exchanges tensors with one worker at a time, as in Jia et al. 2018; "

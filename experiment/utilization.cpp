@@ -67,12 +67,17 @@ constexpr double passes = 3;  // one forward, and backward two gradients of as m
 
 }  // namespace
 
-std::string mfu_above_peak(const Network& network) {
+std::string mfu_above_peak(const Network& network, bool calibrated) {
   const bool masks = std::any_of(network.layers.begin(), network.layers.end(),
                                  [](const Layer& layer) { return is_attention(layer.kind); });
-  return masks ? "MFU counts, by convention, attention scores that the mask hides"
-               : "MFU counts, by convention, all products of convolutions; Winograd's algorithm "
-                 "does with fewer";
+  std::string why = masks ? "MFU counts, by convention, attention scores that the mask hides"
+                          : "MFU counts, by convention, all products of convolutions; Winograd's "
+                            "algorithm does with fewer";
+  if (calibrated) {
+    why +=
+        "; or a row of --calibrate-with is off: check its unit of time, batch, precision and GPU";
+  }
+  return why;
 }
 
 double StepFlops::mfu(Seconds step) const {

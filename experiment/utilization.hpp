@@ -33,8 +33,8 @@ struct StepFlops {
   [[nodiscard]] double hfu(Seconds step) const;
 };
 
-/// Why a step of the network can have an MFU above 1.
-[[nodiscard]] std::string mfu_above_peak(const Network& network);
+/// Why a step of the network can have an MFU above 1, with or without calibration.
+[[nodiscard]] std::string mfu_above_peak(const Network& network, bool calibrated = false);
 
 /// Of a forward pass over one sample, as in StepFlops.
 [[nodiscard]] Flops model_forward_flops(const Network& network);

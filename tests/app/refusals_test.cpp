@@ -40,6 +40,19 @@ TEST_CASE("cli refusals: a hostile name cannot command the terminal") {
   CHECK(finished.err.find("?[31mred?") != std::string::npos);
 }
 
+TEST_CASE("cli refusals: a table of measured steps without a step calibrates nothing") {
+  const testing::TemporaryFolder folder;
+  folder.write("steps.csv", "network,gpu,batch,total_ms\n");
+  const testing::Finished finished =
+      testing::run_program(PARSIM_PROGRAM,
+                           {"simulate", "--network", "lenet5", "--cluster", "star:1,device=t4",
+                            "--strategy", "data", "--calibrate-with", "steps.csv"},
+                           folder.folder());
+  CHECK(finished.exit_code == 2);
+  CHECK(finished.err ==
+        "parsim: steps.csv: no rows; accepted: a table with a row for each measured step\n");
+}
+
 TEST_CASE("cli refusals: a very long name is refused in reasonable time") {
   const std::string name(100'000, 'x');
   for (const std::vector<std::string>& words :

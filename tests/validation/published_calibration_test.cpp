@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 
+#include "core/text.hpp"
 #include "experiment/run.hpp"
 #include "networks/networks.hpp"
 #include "strategies/strategies.hpp"
@@ -214,6 +215,31 @@ TEST_CASE("calibration: a user's own step comes out as measured, and decides oth
   CHECK(testing::refusal_of([&] { experiment_of("star:1,device=t4", Precision::fp16); }) ==
         "--calibrate-with: no row of t4 in fp16, only of v100-pcie in fp32; accepted: measured "
         "steps on the type of GPU and in the precision of the run");
+}
+
+TEST_CASE("calibration: a step far off the model, or above the peak, gets a warning") {
+  const auto run = [](double times) {
+    Claim row = measured(1, 1, 64);
+    row.expected *= times;
+    experiment::Request request;
+    request.network = "alexnet";
+    request.cluster = "star:1,device=v100-pcie";
+    request.batch = 64;
+    request.fitted = fitted_steps({row});
+    const experiment::Experiment experiment(request);
+    const auto planned = experiment::make_plan(experiment, strategies::strategy("data", "test"));
+    std::vector<std::string> texts = experiment.warnings;
+    const experiment::RunResult result = experiment::run_plan(experiment, planned).result;
+    texts.insert(texts.end(), result.notes.begin(), result.notes.end());
+    return join(texts);
+  };
+  for (const double times : {1.0, 2.0}) CHECK(run(times).find("check ") == std::string::npos);
+  for (const double times : {0.001, 1000.0}) {
+    const std::string texts = run(times);
+    CHECK(texts.find("times as long as modelled; check the row's unit of time") !=
+          std::string::npos);
+    CHECK((texts.find("or a row of --calibrate-with is off") != std::string::npos) == (times < 1));
+  }
 }
 
 TEST_CASE("calibration: a user's rows on one and on several GPUs fit what a host adds") {
