@@ -237,7 +237,7 @@ constexpr Option table[] = {
      "launch_interval", member<&Request::sim, &sim::SimOptions::launch_interval>},
     {"--input-rate", "X", model, "compare simulate plan explain",
      "samples a second that the host of each machine reads and prepares; a step takes that for its batch or "
-     "longer (default: 0, the hosts keep up)", "input_rate", member<&Request::input_rate>, {.most = 1'000'000'000'000}},
+     "longer (default: 0, the hosts keep up)", "input_rate", member<&Request::input_rate>, {.least = 0, .most = 1'000'000'000'000}},
 
     {"--jitter", "SHARE", variation, runs,
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%",

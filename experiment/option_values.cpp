@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.hpp"
+#include "core/number_range.hpp"
 #include "experiment/files.hpp"
 #include "experiment/option_member.hpp"
 
@@ -34,7 +35,9 @@ lowering::Headroom parse_headroom(const std::string& text, std::string_view flag
 double parse_factor(const std::string& text, std::string_view flag, std::int64_t least,
                     std::int64_t most) {
   const auto number = to_number<double>(text);
-  if (number && *number >= static_cast<double>(least) && *number <= static_cast<double>(most)) {
+  const bool too_little = number && *number != 0 && *number < least_number;
+  if (number && !too_little && *number >= static_cast<double>(least) &&
+      *number <= static_cast<double>(most)) {
     return *number;
   }
   throw InputError(flag, fmt::format("'{}'", text),

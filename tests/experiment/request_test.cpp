@@ -286,5 +286,17 @@ TEST_CASE("request: what context parallelism and pipelines do is refused without
         std::string::npos);
 }
 
+TEST_CASE("request: --input-rate may be 0, as by default, and a part of a sample") {
+  const auto rate = [](const std::string& text) {
+    return make_request(given({{"--input-rate", {text}}})).input_rate;
+  };
+  CHECK(rate("0") == 0);
+  CHECK(rate("0.5") == 0.5);
+  for (const char* text : {"-1", "1e-300", "nan", "1e13"}) {
+    CHECK(testing::refusal_of([&] { return rate(text); }) ==
+          fmt::format("--input-rate: '{}'; accepted: a number from 0 to 1000000000000", text));
+  }
+}
+
 }  // namespace
 }  // namespace parsim::experiment
