@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/errors.hpp"
 
@@ -79,34 +80,53 @@ std::int64_t parameter_count(const Network& network) {
   return count;
 }
 
+namespace {
+
+/// Experts that a token goes to, of a layer of experts; nothing if no router is before it.
+std::optional<std::int64_t> experts_of_token(const Network& network, const Layer& layer) {
+  const Layer* before = &layer;
+  while (!before->inputs.empty() && before->kind.as<ExpertDispatch>() == nullptr) {
+    before = &network[before->inputs[0]];
+  }
+  const auto* dispatch = before->kind.as<ExpertDispatch>();
+  return dispatch == nullptr ? std::nullopt : std::optional<std::int64_t>(dispatch->top_k);
+}
+
+}  // namespace
+
 void set_expert_imbalance(Network& network, double imbalance, std::string_view where) {
-  std::int64_t most = 0;
+  double most = 0;
+  std::int64_t experts = 0, of_token = 1;  // of the layer that allows most
   for (Layer& layer : network.layers) {
     auto* dense = std::get_if<ExpertDense>(&layer.kind.value);
     if (dense == nullptr) continue;
-    const std::int64_t experts = layer.out.axes[0].extent;
-    most = std::max(most, experts);
-    dense->imbalance = std::min(imbalance, static_cast<double>(experts));
+    // At most all tokens come to the busiest expert, each once.
+    const std::int64_t all = layer.out.axes[0].extent;
+    const std::int64_t each = experts_of_token(network, layer).value_or(1);
+    const double largest = static_cast<double>(all) / static_cast<double>(each);
+    dense->imbalance = std::min(imbalance, largest);
+    if (largest <= most) continue;
+    most = largest;
+    experts = all;
+    of_token = each;
   }
-  if (imbalance >= 1 && imbalance <= static_cast<double>(most)) return;
+  if (imbalance >= 1 && imbalance <= most) return;
   throw InputError(where, fmt::format("{} in '{}'", imbalance, network.name),
                    most == 0 ? "accepted: with a mixture of experts"
-                             : fmt::format("accepted: 1 to {}, the number of experts", most));
+                             : fmt::format("accepted: 1 to {:.6g}, as a token goes to {} of {} "
+                                           "experts",
+                                           most, of_token, experts));
 }
 
 std::int64_t active_parameter_count(const Network& network) {
   std::int64_t count = parameter_count(network);
   for (const Layer& layer : network.layers) {
     if (layer.kind.as<ExpertDense>() == nullptr) continue;
-    const Layer* before = &layer;
-    while (!before->inputs.empty() && before->kind.as<ExpertDispatch>() == nullptr) {
-      before = &network[before->inputs[0]];
-    }
-    const auto* dispatch = before->kind.as<ExpertDispatch>();
-    if (dispatch == nullptr) continue;
+    const auto of_token = experts_of_token(network, layer);
+    if (!of_token) continue;
     const std::int64_t experts = layer.out.axes[0].extent;
     for (const ParameterId id : layer.parameters) {
-      count -= network[id].elements() / experts * (experts - dispatch->top_k);
+      count -= network[id].elements() / experts * (experts - *of_token);
     }
   }
   return count;

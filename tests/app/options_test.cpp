@@ -95,7 +95,7 @@ class Samples {
         {"--etp",
          {"1", "--sequence-parallel", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
         {"--tp-overlap", {"--sequence-parallel"}},
-        {"--expert-imbalance", {"1.5", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
+        {"--expert-imbalance", {"1.5", "--network", "gpt:layers=1,hidden=8,heads=2,experts=4"}},
         {"--parts", {"2"}},
         {"--speeds", {"3,1"}},
         {"--partition", {folder_.write("parts", "0\n1\n")}},
