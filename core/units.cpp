@@ -4,7 +4,7 @@
 
 #include <charconv>
 #include <cmath>
-#include <limits>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -16,8 +16,10 @@ namespace parsim {
 
 namespace {
 
+/// `factor` times a power of ten; the factor is whole or a power of two.
 struct Unit {
   std::string name;
+  int decimals = 0;
   double factor = 1.0;
 };
 
@@ -32,15 +34,24 @@ struct Prefix {
   std::string_view name;
   double factor;
 };
+struct DecimalPrefix {
+  std::string_view name;
+  int decimals;
+};
 // Unprefixed last: among equally near suggestions the first wins, and 'KB' should suggest 'kB'.
-constexpr Prefix decimal_prefixes[] = {{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"", 1.0}};
+constexpr DecimalPrefix decimal_prefixes[] = {{"k", 3}, {"M", 6}, {"G", 9}, {"T", 12}, {"", 0}};
 constexpr Prefix binary_prefixes[] = {
     {"Ki", 1024.0}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}};
 
-void append(std::vector<Unit>& units, std::span<const Prefix> prefixes, std::string_view base,
-            double scale = 1.0) {
+void append(std::vector<Unit>& units, std::span<const DecimalPrefix> prefixes,
+            std::string_view base, double scale = 1.0) {
+  for (const DecimalPrefix& prefix : prefixes) {
+    units.push_back({fmt::format("{}{}", prefix.name, base), prefix.decimals, scale});
+  }
+}
+void append(std::vector<Unit>& units, std::span<const Prefix> prefixes, std::string_view base) {
   for (const Prefix& prefix : prefixes) {
-    units.push_back({fmt::format("{}{}", prefix.name, base), prefix.factor * scale});
+    units.push_back({fmt::format("{}{}", prefix.name, base), 0, prefix.factor});
   }
 }
 
@@ -65,19 +76,19 @@ Vocabulary rate_units() {
 Vocabulary flops_units() {
   Vocabulary known{{}, "'10.6 TFLOP/s'", "FLOP/s with k, M, G, T, P"};
   append(known.units, decimal_prefixes, "FLOP/s");
-  known.units.push_back({"PFLOP/s", 1e15});
+  known.units.push_back({"PFLOP/s", 15});
   return known;
 }
 
 Vocabulary time_units() {
-  return {{{"s", 1.0},
-           {"ms", 1e-3},
-           {"us", 1e-6},
-           {"µs", 1e-6},
-           {"ns", 1e-9},
-           {"ps", 1e-12},
-           {"min", 60.0},
-           {"h", 3600.0}},
+  return {{{"s"},
+           {"ms", -3},
+           {"us", -6},
+           {"µs", -6},
+           {"ns", -9},
+           {"ps", -12},
+           {"min", 0, 60.0},
+           {"h", 0, 3600.0}},
           "'1.5 us' or '936 ns'",
           "s, ms, us, µs, ns, ps, min, h"};
 }
@@ -86,6 +97,26 @@ std::string_view trim(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+/// The double that is nearest to the decimal number `text` times a power of ten, so that "2000 ns"
+/// is "2 us"; a product with 1e-9 may be the next one to it. Nothing if there is none.
+std::optional<double> scaled(std::string_view text, int decimals) {
+  const std::size_t e = text.find_first_of("eE");
+  int exponent = 0;
+  if (e != std::string_view::npos) {
+    std::string_view digits = text.substr(e + 1);
+    if (digits.starts_with('+')) digits.remove_prefix(1);  // which from_chars does not read
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
+    if (error != std::errc{}) return std::nullopt;
+  }
+  const std::string shifted = fmt::format("{}e{}", text.substr(0, e), exponent + decimals);
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(shifted.data(), shifted.data() + shifted.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  return number;
 }
 
 /// The value in base units: 0 or within that range.
@@ -115,8 +146,10 @@ double parse(std::string_view text, const Vocabulary& known, std::string_view wh
   std::vector<std::string> names;
   for (const Unit& unit : known.units) {
     if (unit.name == name) {
-      const double value = number * unit.factor;
-      if (number == 0 || (value >= least_number && value <= most_number)) return value;
+      const std::string_view digits(trimmed.data(), static_cast<std::size_t>(end - trimmed.data()));
+      if (number == 0) return 0;
+      const double value = scaled(digits, unit.decimals).value_or(INFINITY) * unit.factor;
+      if (value >= least_number && value <= most_number) return value;
       throw InputError(where, fmt::format("'{}' is out of range", text),
                        fmt::format("{}; accepted: 0, and {} to {} without a prefix", example,
                                    least_number, most_number));
@@ -160,9 +193,7 @@ Bytes parse_bytes(const std::string& text, const std::string& where) {
   const double value = parse(text, byte_units(), where);
   const double whole = std::round(value);
   constexpr double rounded_from = 1000;
-  // "0.29 kB" is whole although 0.29 * 1000 is not, in binary: forgive the rounding of the product.
-  if (value < rounded_from &&
-      std::abs(value - whole) > 4 * std::numeric_limits<double>::epsilon() * value) {
+  if (value < rounded_from && value != whole) {
     throw InputError(where, fmt::format("'{}' is not a whole number of bytes", text),
                      fmt::format("write for example {}", byte_units().examples));
   }
@@ -194,7 +225,7 @@ Money parse_money(const std::string& text, const std::string& where) {
   // A number without a unit stands for one of the currency.
   const bool bare = !text.empty() && text.back() >= '0' && text.back() <= '9';
   const Vocabulary known{
-      {{"k", 1e3}, {"M", 1e6}, {"units", 1}}, "'400k' or '2500'", "a number, also with k or M"};
+      {{"k", 3}, {"M", 6}, {"units"}}, "'400k' or '2500'", "a number, also with k or M"};
   return {parse(bare ? text + " units" : text, known, where)};
 }
 

@@ -33,9 +33,26 @@ TEST_CASE("units: decimal and binary prefixes, with and without a space") {
   CHECK(parse_seconds("2 s", "") == Seconds{2});
   CHECK(parse_seconds("1.5 min", "") == Seconds{90});
   CHECK(parse_seconds("50000h", "") == Seconds{1.8e8});
-  CHECK(parse_seconds("936 ns", "") == Seconds{936 * 1e-9});
-  CHECK(parse_seconds("1.5us", "") == Seconds{1.5 * 1e-6});
-  CHECK(parse_seconds("1.5 µs", "") == Seconds{1.5 * 1e-6});
+  CHECK(parse_seconds("936 ns", "") == Seconds{936e-9});
+  CHECK(parse_seconds("1.5us", "") == Seconds{1.5e-6});
+  CHECK(parse_seconds("1.5 µs", "") == Seconds{1.5e-6});
+}
+
+TEST_CASE("units: a value is the double nearest to the decimal number, by any prefix") {
+  CHECK(parse_seconds("2000ns", "") == parse_seconds("2us", ""));
+  CHECK(parse_seconds("2000 ns", "") == Seconds{2e-6});  // 2000 * 1e-9 is the next double
+  CHECK(parse_seconds("1e+3 ps", "") == Seconds{1e-9});
+  CHECK(parse_seconds("0.3E1 ms", "") == Seconds{3e-3});
+  CHECK(parse_rate("0.1 GB/s", "") == parse_rate("100 MB/s", ""));
+  CHECK(parse_seconds("0e99999999999 ns", "") == Seconds{0});
+  rc::check("so many nanoseconds are a thousand times as many picoseconds", [] {
+    const int whole = *rc::gen::inRange(0, 1'000'000), more = *rc::gen::inRange(0, 1000);
+    const std::string decimal = std::to_string(whole) + "." + std::to_string(1000 + more).substr(1);
+    const std::string moved = std::to_string(whole) + std::to_string(1000 + more).substr(1);
+    RC_ASSERT(parse_seconds(decimal + "us", "") == parse_seconds(moved + "ns", ""));
+    RC_ASSERT(parse_seconds(decimal + "ns", "") == parse_seconds(moved + "ps", ""));
+    RC_ASSERT(parse_rate(decimal + "GB/s", "") == parse_rate(moved + "MB/s", ""));
+  });
 }
 
 TEST_CASE("units: eight bits of a link are one byte") {
