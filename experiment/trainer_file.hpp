@@ -48,8 +48,8 @@ inline constexpr std::string_view trainer_files[] = {
                                                          strategies::PipelineSchedule schedule,
                                                          std::int64_t chunks);
 
-/// Whether sums of gradients begin in the backward pass by the files that `plan --launch` writes for
-/// a trainer and a ZeRO stage. Not those of DeepSpeed without ZeRO (allreduce_gradients of
+/// Whether sums of gradients begin in the backward pass by the files that `plan --launch` writes
+/// for a trainer and a ZeRO stage. Not those of DeepSpeed without ZeRO (allreduce_gradients of
 /// deepspeed/runtime/engine.py), nor by its defaults, which accelerate leaves alone: `overlap_comm`
 /// of deepspeed/runtime/zero/config.py is on for stage 3 only.
 [[nodiscard]] bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage);
