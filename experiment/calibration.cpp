@@ -8,6 +8,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/attention.hpp"
+#include "experiment/changed_costs.hpp"
 
 namespace parsim::experiment {
 
@@ -32,10 +33,10 @@ std::vector<const FittedStep*> nearest(const std::vector<const FittedStep*>& row
   return alike.empty() ? rows : alike;
 }
 
-class Calibrated final : public CostModel {
+class Calibrated final : public ChangedCosts {
  public:
   Calibrated(std::unique_ptr<CostModel> base, std::vector<double> kernels)
-      : base_(std::move(base)), kernels_(std::move(kernels)) {}
+      : ChangedCosts(std::move(base)), kernels_(std::move(kernels)) {}
 
   [[nodiscard]] Cost compute(const Network& network, LayerId layer, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
@@ -52,24 +53,6 @@ class Calibrated final : public CostModel {
     const double factor = kernels_.at(device.index());
     return LeastTime{least->fixed * factor, least->whole * factor};
   }
-  /// One factor for a type of device.
-  [[nodiscard]] std::int32_t alike(DeviceId device) const override { return base_->alike(device); }
-  [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
-    return base_->memory(device, touched);
-  }
-  [[nodiscard]] Cost update(DeviceId device, const OptimizerStep& step) const override {
-    return base_->update(device, step);
-  }
-  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const override {
-    return base_->transfer(from, to, payload);
-  }
-  [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
-                                   Bytes payload) const override {
-    return base_->collective(kind, group, payload);
-  }
-  [[nodiscard]] std::optional<Seconds> communication(const ExecDag& dag, OpId id) const override {
-    return base_->communication(dag, id);
-  }
   [[nodiscard]] std::string summary() const override {
     return base_->summary() + "; calibrated by measured steps";
   }
@@ -78,7 +61,6 @@ class Calibrated final : public CostModel {
   }
 
  private:
-  std::unique_ptr<CostModel> base_;
   std::vector<double> kernels_;
 };
 

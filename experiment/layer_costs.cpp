@@ -14,6 +14,7 @@
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
+#include "experiment/changed_costs.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
@@ -127,13 +128,13 @@ class GroupStep {
   std::map<std::pair<What, bool>, Passes> passes_;
 };
 
-class LayerCosts final : public CostModel {
+class LayerCosts final : public ChangedCosts {
  public:
   LayerCosts(const std::vector<LayerTime>& times, const Network& network, const Cluster& cluster,
              std::unique_ptr<CostModel> base, Precision reduce, const sim::SimOptions& options,
              std::string file)
-      : cluster_(cluster),
-        base_(std::move(base)),
+      : ChangedCosts(std::move(base)),
+        cluster_(cluster),
         file_(std::move(file)),
         blocks_(static_cast<double>(number_of_blocks(network))) {
     const std::vector<What> parts = parts_of(network);
@@ -203,23 +204,6 @@ class LayerCosts final : public CostModel {
     return cost;
   }
 
-  [[nodiscard]] std::int32_t alike(DeviceId device) const override { return base_->alike(device); }
-  [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
-    return base_->memory(device, touched);
-  }
-  [[nodiscard]] Cost update(DeviceId device, const OptimizerStep& step) const override {
-    return base_->update(device, step);
-  }
-  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const override {
-    return base_->transfer(from, to, payload);
-  }
-  [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
-                                   Bytes payload) const override {
-    return base_->collective(kind, group, payload);
-  }
-  [[nodiscard]] std::optional<Seconds> communication(const ExecDag& dag, OpId id) const override {
-    return base_->communication(dag, id);
-  }
   [[nodiscard]] std::string summary() const override {
     return fmt::format("times of layers from {}, divided among their kernels by: {}", file_,
                        base_->summary());
@@ -294,7 +278,6 @@ class LayerCosts final : public CostModel {
   }
 
   const Cluster& cluster_;
-  std::unique_ptr<CostModel> base_;
   std::string file_;
   double blocks_ = 0;
   std::unordered_map<std::string, What> parts_;  ///< by the layer's name; looked up only
