@@ -76,6 +76,7 @@ const json::Keys& config_keys() {
                           {"attn_implementation", "_attn_implementation"});
     add<Scoring>(made, "of experts", {"scoring_func"});
     add<Members>(made, "names of classes", {"id2label"});
+    add<std::vector<std::string>>(made, "classes of transformers", {"architectures"});
     add<Members>(made, "ignored", {"quantization_config"});
     return made;
   }();
@@ -95,8 +96,7 @@ constexpr std::string_view shapeless_beginnings[] = {
     "num_beam",     "num_return_",  "encoder_no_repeat_",
     "finetuning_",  "problem_",     "label2id",
     "id2label"};
-constexpr std::string_view shapeless[] = {"architectures",
-                                          "auto_map",
+constexpr std::string_view shapeless[] = {"auto_map",
                                           "bad_words_ids",
                                           "begin_suppress_tokens",
                                           "chunk_size_feed_forward",

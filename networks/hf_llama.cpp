@@ -167,6 +167,8 @@ void gpt_oss(Design& design) {
   llama_like(design, {.qkv_bias = true, .ffn_bias = true, .head_dim = 64});
 }
 
-void gemma(Design& design) { llama_like(design, {.tied = true, .activation = HiddenAct::gelu}); }
+void gemma(Design& design) {
+  llama_like(design, {.tied = true, .head_dim = 256, .activation = HiddenAct::gelu});
+}
 
 }  // namespace parsim::networks::hugging_face

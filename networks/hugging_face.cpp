@@ -214,6 +214,27 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
   return parse_hugging_face(config_text(path), path, dims, defaults);
 }
 
+namespace {
+
+/// A line if a language model is built for an architecture with another head, or none.
+std::optional<std::string> other_head(const Config& config, const Network& network) {
+  const auto architectures = config.value_or("architectures", std::vector<std::string>{});
+  const bool generates =
+      std::any_of(architectures.begin(), architectures.end(), [](std::string_view name) {
+        return name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel") ||
+               name.ends_with("ForConditionalGeneration");
+      });
+  const bool has_head = std::any_of(network.layers.begin(), network.layers.end(),
+                                    [](const Layer& layer) { return layer.name == "lm_head"; });
+  if (architectures.empty() || generates || !has_head) return std::nullopt;
+  return fmt::format(
+      "architecture {} is taken as a language model: its head has scores of all words for every "
+      "token",
+      json::shown(architectures.front()));
+}
+
+}  // namespace
+
 Network parse_hugging_face(const std::string& text, const std::string& path,
                            const std::map<std::string, std::int64_t>& dims,
                            const NetworkDefaults& defaults) {
@@ -236,6 +257,7 @@ Network parse_hugging_face(const std::string& text, const std::string& path,
   Network network{name, {}, {}, {}};
   Design design(config, network, seq_length, defaults);
   type.build(design);
+  if (const auto head = other_head(config, network)) network.warnings.push_back(*head);
   if (config.has("quantization_config")) {
     network.warnings.push_back(
         "'quantization_config' is ignored: all weights are trained in the precision of the step");

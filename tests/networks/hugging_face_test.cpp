@@ -434,6 +434,43 @@ TEST_CASE("hugging face: a quantized model is trained unquantized, with a warnin
   CHECK(network.warnings.back().ends_with("all weights are trained in the precision of the step"));
 }
 
+TEST_CASE("hugging face: heads of Gemma are 256 wide unless the config says otherwise") {
+  const testing::TemporaryFolder temporary;
+  const std::int64_t hidden = 1024, heads = 16, ffn = 2816, vocabulary = 32000, wide = 256;
+  const Network network = load_network(
+      temporary.write("config.json",
+                      R"({"model_type": "gemma", "hidden_size": 1024, "intermediate_size": 2816,
+                          "num_hidden_layers": 2, "num_attention_heads": 16,
+                          "num_key_value_heads": 16, "vocab_size": 32000,
+                          "max_position_embeddings": 2048})"),
+      {}, "--network");
+  const std::int64_t block = 4 * hidden * heads * wide + 3 * hidden * ffn + 2 * hidden;
+  CHECK(parameter_count(network) == vocabulary * hidden + 2 * block + hidden);
+}
+
+TEST_CASE("hugging face: an architecture with another head than a language model's is said") {
+  const testing::TemporaryFolder temporary;
+  const auto last_warning = [&](const std::string& model, const std::string& classes) {
+    std::string text = text_of(model);
+    const std::size_t begin = text.find("\"architectures\""), end = text.find(']', begin);
+    REQUIRE(end != std::string::npos);
+    text.replace(begin, end + 1 - begin, "\"architectures\": " + classes);
+    const Network network = load_network(temporary.write("config.json", text), {}, "--network");
+    CHECK(parameter_count(network) == parameter_count(published(model)));
+    const std::vector<std::string>& warnings = network.warnings;
+    return warnings.size() == published(model).warnings.size() ? "" : warnings.back();
+  };
+  CHECK(last_warning("tinyllama-1.1b", "[\"LlamaForSequenceClassification\"]") ==
+        "architecture LlamaForSequenceClassification is taken as a language model: its head has "
+        "scores of all words for every token");
+  CHECK(last_warning("gpt2", "[\"GPT2Model\"]").starts_with("architecture GPT2Model"));
+  CHECK(last_warning("gpt2", "[\"GPT2LMHeadModel\"]").empty());
+  CHECK(last_warning("tinyllama-1.1b", "[\"LlamaForCausalLM\"]").empty());
+  CHECK(last_warning("tinyllama-1.1b", "null").empty());
+  // Encoders say of their own that they have no head.
+  CHECK(last_warning("bert-base-uncased", "[\"BertForMaskedLM\"]").empty());
+}
+
 TEST_CASE("hugging face: unread keys that may change shapes become one warning") {
   const testing::TemporaryFolder temporary;
   const auto warnings_with = [&](const std::string& keys) {
