@@ -99,6 +99,8 @@ void fields(auto& visit, Of<Plan> auto& plan) {
   visit.constant("version", plan_version);
   visit("strategy", plan.strategy);
   visit("network", plan.network);
+  visit.optional("dims", plan.dims,
+                 "dimensions of the network that were given: \"seq_length=128\"");
   visit("cluster", plan.cluster);
   visit("batch", plan.batch);
   visit("precision", plan.precision);

@@ -136,6 +136,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 1> synonyms(
 
 struct Plan {
   std::string strategy, network, cluster;
+  /// The network's dimensions that the user gave, as --dim has them: "seq_length=128".
+  std::vector<std::string> dims;
   std::int64_t batch = 0;  ///< samples of one step over all devices; a multiple of micro_batches
   Precision precision = Precision::fp32;
   /// In which gradients of parameters add up and travel: fp32, fp16 or bf16.

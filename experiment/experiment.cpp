@@ -37,15 +37,6 @@ Plan read_plan(const Request& request) {
   return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
 }
 
-/// The names a plan file gives stand in for absent --network and --cluster; it may be about another
-/// cluster, but never about another network.
-Request with_names(Request request, const std::optional<Plan>& plan) {
-  if (!plan) return request;
-  if (request.network.empty()) request.network = plan->network;
-  if (request.cluster.empty()) request.cluster = plan->cluster;
-  return request;
-}
-
 LayoutFile layout_of_plan(Plan plan) {
   LayoutFile file;
   file.batch = plan.batch;
@@ -192,7 +183,7 @@ Network load_network_with(const std::string& name, const std::map<std::string, s
 Experiment::Experiment(const Request& asked)
     : request(asked),
       plan(asked.plan_file.empty() ? std::nullopt : std::optional(read_plan(asked))) {
-  request = with_names(std::move(request), plan);
+  if (plan) take_question(*plan, request.plan_file, request);
   network = load_network_with(request.network, request.dims, "--network");
   std::optional<Profile> profile;
   const std::string measured =

@@ -67,8 +67,7 @@ void find_trainer_file(Request& request) {
       return;
     }
     const Plan plan = plan_from_json(text, given);  // stands in for absent names, as elsewhere
-    if (request.network.empty()) request.network = plan.network;
-    if (request.cluster.empty()) request.cluster = plan.cluster;
+    take_question(plan, given, request);
   }
   if (request.given.contains("--layout")) {
     throw InputError("--plan", "given together with --layout", "accepted: one of the two");
@@ -320,19 +319,39 @@ Request make_request(const Arguments& arguments) {
   return request;
 }
 
-std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts) {
+void take_question(const Plan& plan, const std::string& file, Request& request) {
+  if (request.network.empty()) request.network = plan.network;
+  if (request.cluster.empty()) request.cluster = plan.cluster;
+  if (plan.dims.empty()) return;
+  const std::map<std::string, std::int64_t> dims = parse_dims(plan.dims, file);
+  if (request.dims.empty()) request.dims = dims;
+  if (request.dims == dims) return;
+  throw InputError("--dim",
+                   fmt::format("{}, but {} is a plan for {}", join(dim_texts(request.dims)), file,
+                               join(plan.dims)),
+                   "accepted: no --dim, or the plan's");
+}
+
+std::vector<std::string> dim_texts(const std::map<std::string, std::int64_t>& dims) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : dims) texts.push_back(fmt::format("{}={}", name, value));
+  return texts;
+}
+
+std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts,
+                                               std::string_view where) {
   std::map<std::string, std::int64_t> dims;
   for (const std::string& text : texts) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      throw InputError("--dim", fmt::format("'{}'", text), "accepted: NAME=NUMBER");
+      throw InputError(std::string(where), fmt::format("'{}'", text), "accepted: NAME=NUMBER");
     }
     const std::string name = text.substr(0, equals);
     constexpr std::int64_t most = 1'000'000'000;
     const std::int64_t value = parse_whole(std::string_view(text).substr(equals + 1),
-                                           fmt::format("--dim {}", name), 1, most);
+                                           fmt::format("{} {}", where, name), 1, most);
     if (!dims.emplace(name, value).second) {
-      throw InputError("--dim", fmt::format("'{}' given twice", name), "accepted: once");
+      throw InputError(std::string(where), fmt::format("'{}' given twice", name), "accepted: once");
     }
   }
   return dims;

@@ -123,8 +123,13 @@ struct Request : strategies::StrategyOptions {
                                         std::string_view where);
 /// "2.18" or "2.18.6". Throws InputError for anything but a version of NCCL 2.
 [[nodiscard]] sim::NcclVersion parse_nccl_version(std::string_view text, std::string_view where);
+/// A plan file's network, dimensions and cluster stand in for those that are not given. It may be
+/// about another cluster, but never about another network: throws InputError for other dimensions.
+void take_question(const Plan& plan, const std::string& file, Request& request);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
-[[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
+[[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts,
+                                                             std::string_view where = "--dim");
+[[nodiscard]] std::vector<std::string> dim_texts(const std::map<std::string, std::int64_t>& dims);
 /// `load_cluster` with its overrides applied. `notes` receives what a foreign file left open.
 [[nodiscard]] Cluster load_cluster_with(const std::string& name,
                                         const std::vector<std::string>& overrides,

@@ -230,6 +230,7 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
       input, plan, by_file ? experiment.request.layout_file + ":zero_group" : "--zero-group");
   validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
   if (!laid_out && !once_) known_.push_back(plan);
+  plan.dims = dim_texts(experiment.request.dims);
   const Seconds all = experiment.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
 }

@@ -10,6 +10,7 @@
 #include "core/files.hpp"
 #include "core/json.hpp"
 #include "core/kernel_times.hpp"
+#include "experiment/attention.hpp"
 #include "experiment/whole_dag.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/experts.hpp"
@@ -243,7 +244,12 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
   options.launch_interval = {};  // a profile's
   options.host_delay = {};       // of measured steps
   options.slowdowns.jitter = {};
-  Network network = load_network_with(other.network, {}, file);
+  // Plans have the name of a network, not its file: that of the first job may be of one.
+  const bool alike = other.network == experiment.network.name;
+  const std::string& name = alike ? experiment.request.network : other.network;
+  const std::map<std::string, std::int64_t> dims = parse_dims(other.dims, file);
+  Network network =
+      on_devices(load_network_with(name, dims, file), name, dims, cluster, other).network;
   strategies::route_in_parts(network, strategies::routed_parts(network, other));
   validate(other, network, cluster, file);
   check_whole_dag(network, cluster, experiment.step_cost(), other, file);

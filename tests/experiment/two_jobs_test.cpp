@@ -112,6 +112,77 @@ TEST_CASE("two jobs: a plan's parts of the tokens have the slots that it was mad
   CHECK(jobs.second.alone == jobs.first.alone);
 }
 
+/// A step of a tensor-parallel group of two of four devices, and the same on the other two.
+struct TwoPlans {
+  Experiment experiment;
+  Plan first, second;
+  explicit TwoPlans(const Request& request)
+      : experiment(request),
+        first(make_plan(experiment, strategies::strategy("tensor", "test")).plan),
+        second(first) {
+    for (LayerPlan& layer : second.layers) {
+      for (DeviceId& device : layer.devices.edit()) device = DeviceId{device.index() + 2};
+    }
+    for (RankList& list : second.schedule.rank_lists) {
+      for (DeviceId& device : list.devices) device = DeviceId{device.index() + 2};
+    }
+  }
+};
+
+Request on_two_of_four(std::string network, std::string device) {
+  Request request;
+  request.network = std::move(network);
+  request.cluster = "star:4,device=" + device + ",rate=10GB/s,latency=1us";
+  request.batch = 4;
+  request.sim.engine = sim::Engine::fast;
+  request.tensor_parallel = 2;
+  request.pipeline_parallel = request.data_parallel = 1;
+  return request;
+}
+
+TEST_CASE("two jobs: a plan file keeps the network's dimensions that were given") {
+  const testing::TemporaryFolder folder;
+  Request request = on_two_of_four("llama-3-8b:layers=1", "a100-sxm4-80");
+  request.dims = {{"seq_length", 16}};
+  const TwoPlans plans(request);
+  const Seconds alone = run_plan(plans.experiment, {plans.first, {}, {}}).result.step_time;
+  Request again;
+  again.plan_file = folder.write("plan.json", to_json(plans.first));
+  again.sim.engine = sim::Engine::fast;
+  const Experiment read_back(again);
+  CHECK(read_back.network == plans.experiment.network);
+  CHECK(run_plan(read_back, {*read_back.plan, {}, {}}).result.step_time == alone);
+  const TwoJobs jobs = run_with_job(plans.experiment, plans.first,
+                                    folder.write("other.json", to_json(plans.second)));
+  CHECK(jobs.second.alone == jobs.first.alone);
+  // The same is no contradiction, anything else is.
+  again.dims = request.dims;
+  CHECK(Experiment(again).network == plans.experiment.network);
+  again.dims["seq_length"] = 32;
+  CHECK_THROWS_WITH_AS(Experiment{again},
+                       ("--dim: seq_length=32, but " + again.plan_file +
+                        " is a plan for seq_length=16; accepted: no --dim, or the plan's")
+                           .c_str(),
+                       InputError);
+}
+
+TEST_CASE("two jobs: of one network from a file, and with eager attention on old GPUs") {
+  const testing::TemporaryFolder folder;
+  const std::string config =
+      folder.write("config.json",
+                   R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 8,
+                       "num_key_value_heads": 8, "num_hidden_layers": 1, "intermediate_size": 512,
+                       "vocab_size": 512, "max_position_embeddings": 64})");
+  for (const auto& [network, device] :
+       {std::pair<std::string, std::string>{config, "a100-sxm4-80"},
+        {"gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=128", "v100-sxm2"}}) {
+    const TwoPlans plans(on_two_of_four(network, device));
+    const TwoJobs jobs = run_with_job(plans.experiment, plans.first,
+                                      folder.write("other.json", to_json(plans.second)));
+    CHECK(jobs.second.alone == jobs.first.alone);
+  }
+}
+
 TEST_CASE("two jobs: options that change kernel times are refused") {
   const testing::TemporaryFolder folder;
   Request request;
