@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/changed_costs.hpp"
+#include "sim/sim.hpp"
 
 namespace parsim::experiment {
 
@@ -117,6 +119,28 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
   if (!hosts.empty()) calibration.host = middle_of(hosts);
   if (!counts.empty()) calibration.devices = middle_of(counts);
   return calibration;
+}
+
+void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,
+                            const std::string& profile) {
+  const auto refuse = [](const std::string& found, const std::string& accepted) {
+    throw InputError("--calibrate-with", found, "accepted: " + accepted);
+  };
+  const std::string usual = sim::cost_sources().front().name;
+  if (costs != usual) {
+    refuse(fmt::format("rows correct the costs '{}', not '{}'", usual, costs), "one of the two");
+  }
+  for (const FittedStep& row : calibration.by) {
+    std::error_code none;
+    if (row.profile == profile || std::filesystem::equivalent(row.profile, profile, none)) continue;
+    if (profile.empty()) {
+      refuse(fmt::format("the row '{}' corrects the times of {}", row.name, row.profile),
+             fmt::format("together with --profile {}", row.profile));
+    }
+    refuse(fmt::format("given together with --profile, whose times the row '{}' does not correct",
+                       row.name),
+           "one of the two, or rows whose column profile names that file, of layer times");
+  }
 }
 
 std::vector<std::string> calibration_warnings(const RunCalibration& calibration) {

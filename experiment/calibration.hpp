@@ -20,6 +20,7 @@ struct FittedStep {
   std::string network;       ///< as loaded
   bool attends = false;      ///< a transformer
   Precision precision = Precision::fp32;
+  std::string profile;            ///< file whose layer times the row was predicted with
   double kernels = 1;             ///< factor of kernel times
   std::optional<double> links{};  ///< share of their rate that links between machines reach
   /// Seconds that a host adds to a step for each sample of a GPU, and each GPU of its machine
@@ -44,6 +45,11 @@ struct RunCalibration {
 [[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
                                             const Network& network, Precision precision,
                                             const Cluster& cluster);
+
+/// Throws InputError at --calibrate-with where kernels have other costs than those of the default
+/// source, or of `profile`, that the rows' factors are of: they would be corrected twice.
+void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,
+                            const std::string& profile);
 
 /// A line for each row that makes kernels five times faster or slower than the model has them, or
 /// more, which is more likely a wrong unit, batch or GPU.

@@ -268,6 +268,7 @@ Experiment::Experiment(const Request& asked)
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   if (!request.fitted.empty()) {
     calibration = calibration_of(request.fitted, network, request.precision, cluster);
+    check_calibrated_costs(*calibration, request.costs, request.profile);
     for (std::string& warning : calibration_warnings(*calibration))
       warnings.push_back(std::move(warning));
     cluster = with_links_between_machines(std::move(cluster), calibration->links);

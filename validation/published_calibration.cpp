@@ -83,6 +83,7 @@ experiment::FittedStep described(const Claim& claim) {
   step.gpu = column(claim, "gpu");
   step.device = device_of(claim);
   step.precision = precision_of(claim);
+  if (claim.quantity != "step-time") step.profile = column(claim, "profile");
   const Network network = load_network_of(claim);
   step.network = network.name;
   step.attends = experiment::attention_of(network).has_value();

@@ -286,4 +286,42 @@ TEST_CASE("calibration: rows of the same network count before rows of its kind")
   CHECK(factor({transformer}) == 3);
 }
 
+TEST_CASE("calibration: rows correct the costs that they were predicted with, and no others") {
+  experiment::FittedStep row;
+  row.name = "row 1";
+  row.device = "t4";
+  row.network = "alexnet";
+  experiment::Request request;
+  request.network = "alexnet";
+  request.cluster = "star:2,device=t4,rate=10GB/s";
+  const auto refusal = [&](const std::string& of_row, const std::string& costs,
+                           const std::string& profile) {
+    row.profile = of_row;
+    request.fitted = {row};
+    const experiment::RunCalibration calibration{request.fitted, {1, 1}};
+    try {
+      experiment::check_calibrated_costs(calibration, costs, profile);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal("", "tiles", "").empty());
+  CHECK(refusal("x/p.csv", "tiles", "x/p.csv").empty());
+  CHECK(refusal("", "constant", "") ==
+        "--calibrate-with: rows correct the costs 'tiles', not 'constant'; accepted: one of the "
+        "two");
+  CHECK(refusal("", "tiles", "p.json") ==
+        "--calibrate-with: given together with --profile, whose times the row 'row 1' does not "
+        "correct; accepted: one of the two, or rows whose column profile names that file, of layer "
+        "times");
+  CHECK(refusal("p.csv", "tiles", "") ==
+        "--calibrate-with: the row 'row 1' corrects the times of p.csv; accepted: together with "
+        "--profile p.csv");
+  row.profile.clear();
+  request.fitted = {row};
+  request.costs = "constant";
+  CHECK_THROWS_AS(experiment::Experiment{request}, InputError);
+}
+
 }  // namespace parsim::validation
