@@ -181,7 +181,7 @@ Outcome run_rerun(const experiment::Arguments& arguments) {
   const std::string& path = arguments.words.at(0);
   std::vector<std::string> known;
   for (const Verb& verb : verbs()) {
-    if (verb.computes) known.emplace_back(verb.name);
+    if (verb.computes) known.emplace_back(verb.name == "plan" ? "plan -o" : verb.name);
   }
   const std::string accepted =
       fmt::format("accepted: what one of these printed with --json: {}", join(known));
