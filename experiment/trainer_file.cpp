@@ -14,6 +14,7 @@
 #include "experiment/trainer_hosts.hpp"
 #include "experiment/trainer_hydra.hpp"
 #include "experiment/trainer_layout.hpp"
+#include "experiment/trainer_model.hpp"
 #include "experiment/trainer_stages.hpp"
 #include "experiment/trainer_words.hpp"
 #include "lowering/recompute.hpp"
@@ -332,6 +333,11 @@ LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
   return file;
 }
 
+LayoutFile of_model(const TrainerWords& words, const Network& network, LayoutFile file) {
+  if (const auto other = other_model(words, network)) file.notes.push_back(*other);
+  return file;
+}
+
 }  // namespace
 
 bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage) {
@@ -355,14 +361,17 @@ LayoutFile read_trainer_file(std::string_view text, const std::string& file, con
                      "accepted: a transformer, or a file of DeepSpeed or accelerate");
   }
   if (is_torchtitan(text, file)) {
-    return of_trainer("torchtitan", of_torchtitan(read_tables(text, file), network, cluster));
+    const TrainerWords words = read_tables(text, file);
+    return of_model(words, network,
+                    of_trainer("torchtitan", of_torchtitan(words, network, cluster)));
   }
   const bool hydra = is_experiment_of_hydra(text, file);
   const TrainerWords words = hydra ? read_experiment_of_hydra(text, file) : read_words(text, file);
   const bool meshes = words.has("hetero-process-meshes");
-  LayoutFile read = of_trainer(
-      hydra || meshes ? "flagscale" : "megatron",
-      meshes ? of_flagscale(words, network, cluster) : of_megatron(words, network, cluster));
+  LayoutFile read = of_model(words, network,
+                             of_trainer(hydra || meshes ? "flagscale" : "megatron",
+                                        meshes ? of_flagscale(words, network, cluster)
+                                               : of_megatron(words, network, cluster)));
   words.check_spelling();
   return read;
 }

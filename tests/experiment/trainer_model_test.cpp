@@ -1,0 +1,44 @@
+// What a trainer's file says of its model, against the network.
+#include "experiment/trainer_model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "core/errors.hpp"
+#include "experiment/trainer_file.hpp"
+#include "networks/networks.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+const std::string eight_blocks = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+
+TEST_CASE("trainer model: a model of other size than the network is said") {
+  const Network network = networks::load_network(eight_blocks, {}, "test");
+  const auto said = [&](const std::string& text, const std::string& file = "run.sh") {
+    return other_model(file == "run.sh" ? read_words(text, file) : read_tables(text, file), network)
+        .value_or("");
+  };
+  const std::string run =
+      "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
+      "--global-batch-size 8 --num-layers 8 --hidden-size 64 --seq-length ";
+  CHECK(said(run + "32").empty());
+  const std::string ours = ", but network '" + eight_blocks + "' has ";
+  CHECK(said(run + "16 --num-attention-heads 8") ==
+        "run.sh sets num-attention-heads 8, seq-length 16" + ours +
+            "4, 32: the step is the network's (see --network and --dim)");
+  // What a script may not give says nothing.
+  CHECK(said("if [ $LONG ]; then\nL=64\nfi\n" + run + "$L").empty());
+  CHECK(said("[training]\nseq_len = 64\n[parallelism]\ntensor_parallel_degree = 2\n", "t.toml") ==
+        "t.toml sets training.seq_len 64" + ours +
+            "32: the step is the network's (see --network and --dim)");
+  const Cluster cluster =
+      topologies::load_cluster("nodes:1x8,device=a100-sxm4-80,intra=300GB/s", "test");
+  const LayoutFile read = read_trainer_file(run + "16", "run.sh", network, cluster);
+  CHECK(read.notes.back() == said(run + "16"));
+}
+
+}  // namespace
+}  // namespace parsim::experiment
