@@ -54,7 +54,8 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
   StrategyInput asked =
       with_groups(input, {groups.front().sequence_parallel, input.tensor_overlap});
   if (large) asked.simulate = {};
-  if (!asked.zero_stage) asked.zero_stage = 1;  // more of ZeRO sends more
+  const bool served = input.sync == Sync::Kind::server;    // which has the states alone
+  if (!asked.zero_stage && !served) asked.zero_stage = 1;  // more of ZeRO sends more
   std::vector<PricedPlan> candidates;
   Price useful = limit;
   try {

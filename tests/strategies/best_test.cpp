@@ -66,6 +66,17 @@ std::pair<Plan, Price> climb(const StrategyInput& input, const std::vector<Plan>
 
 }  // namespace
 
+TEST_CASE("best: a parameter server has all states, also where stages differ") {
+  const World world("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=100",
+                    "star:3,device=p100-sxm2*1+v100-sxm2*2,rate=10GB/s,latency=1us");
+  StrategyInput input = world.simulated(6);
+  input.budget = 5;
+  input.sync = Sync::Kind::server;
+  const Plan plan = plan_best(input);
+  CHECK_NOTHROW(validate(plan, world.network, world.cluster, "best"));
+  for (const LayerPlan& layer : plan.layers) CHECK(layer.zero.stage == 0);
+}
+
 TEST_CASE("best: caches and limits choose the plan and the price that whole estimates choose") {
   std::size_t moved = 0;
   for (const auto& [network, cluster, memory] :
