@@ -381,16 +381,20 @@ void check_used(const Request& request, const Network& network, std::span<const 
   // Whether the fastest plan has stages, replicas or buckets is what that search is there to find.
   if (!no_plan([](const Plan& plan) { return plan.strategy == "best"; })) return;
   const auto given = [&](std::string_view flag) { return request.given.contains(flag); };
-  if (given("--schedule") &&
-      no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {
-    throw InputError("--schedule", who, accepts_schedule);
-  }
   if (given("--cp-comm") && no_plan([&](const Plan& plan) {
         const auto stages = strategies::stages_of(network, plan);
         return std::any_of(stages.begin(), stages.end(),
                            [](const auto& stage) { return stage.cp.value_or(1) > 1; });
       })) {
     throw InputError("--cp-comm", who, "accepted: together with --cp 2 or more");
+  }
+  // Nor do degrees that `tensor` chose say that an option has no use.
+  const bool degrees =
+      request.tensor_parallel || request.pipeline_parallel || request.data_parallel;
+  if (!degrees && !no_plan([](const Plan& plan) { return plan.strategy == "tensor"; })) return;
+  if (given("--schedule") &&
+      no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {
+    throw InputError("--schedule", who, accepts_schedule);
   }
   if (given("--zero-group") && no_plan([&](const Plan& plan) {
         const auto stages = strategies::stages_of(network, plan);

@@ -246,10 +246,12 @@ TEST_CASE("request: options of pipelines are refused before a search that makes 
 TEST_CASE("request: what context parallelism and pipelines do is refused without them") {
   const testing::World world("gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64",
                              "star:2,device=v100-sxm2,rate=10GB/s");
+  std::optional<std::int32_t> degrees = 1;
   const auto answer = [&](const char* flag, const Plan& plan) {
     Request request;
     request.strategies = {"tensor"};
     request.given = {flag};
+    request.pipeline_parallel = degrees;
     return testing::refusal_of([&] {
       check_used(request, world.network, {&plan, 1});
       return true;
@@ -264,6 +266,12 @@ TEST_CASE("request: what context parallelism and pipelines do is refused without
         "--pipeline-sends: unused by strategy 'tensor'; accepted: with a strategy that makes a "
         "pipeline");
   CHECK(answer("--zero-group", replicas) == "accepted");
+  // Of degrees that are searched the fastest have no pipeline.
+  degrees = {};
+  for (const char* flag : {"--pipeline-sends", "--schedule"})
+    CHECK(answer(flag, replicas) == "accepted");
+  degrees = 1;
+  CHECK(answer("--schedule", replicas).find("unused by strategy 'tensor'") != std::string::npos);
   input.pipeline_parallel = 2;
   CHECK(answer("--zero-group", strategies::plan_tensor(input)) ==
         "--zero-group: unused by strategy 'tensor': no weight has replicas; accepted: node, or a "
