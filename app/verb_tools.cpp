@@ -13,6 +13,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/files.hpp"
+#include "experiment/read_files.hpp"
 #include "report/runs.hpp"
 #include "sim/sim.hpp"
 
@@ -120,9 +121,9 @@ void check_unchanged(const Json& inputs, const std::string& path) {
   for (const Json& source : sources) {
     if (!source.is_object() || !source.contains("given") || !source["given"].is_string()) continue;
     if (!source.contains("fnv1a64") || !source["fnv1a64"].is_string()) continue;
-    const std::string given = source["given"], was = source["fnv1a64"],
-                      file = experiment::file_of(given);
-    const std::string now = experiment::fnv1a64(read_file(file.empty() ? given : file, path));
+    const std::string given = source["given"], was = source["fnv1a64"];
+    std::string now = experiment::hash_of_files(given);
+    if (now.empty()) now = experiment::fnv1a64(read_file(given, path));  // says what is amiss
     if (now != was) {
       throw InputError(path,
                        fmt::format("'{}' has changed since: {} then, {} now", given, was, now),

@@ -6,18 +6,17 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/files.hpp"
 #include "core/number_range.hpp"
-#include "experiment/files.hpp"
 #include "experiment/option_member.hpp"
+#include "experiment/read_files.hpp"
 
 namespace parsim::experiment::option_member {
 
 Json source(const std::string& given, const std::string& name) {
   if (given.empty()) return nullptr;
   Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
-  const std::string file = file_of(given);
-  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
+  const std::string hash = hash_of_files(given);
+  if (!hash.empty()) json["fnv1a64"] = hash;
   return json;
 }
 

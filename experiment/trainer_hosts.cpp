@@ -20,19 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<std::string> hostfile_of(const std::string& file) {
-  const fs::path folder = fs::path(file).parent_path();
-  std::vector<fs::path> places{folder / "hostfile"};
-  if (folder.filename() == "train" && folder.parent_path().filename() == "conf") {
-    places.push_back(folder.parent_path().parent_path() / "hostfile");
-  }
-  std::error_code error;
-  for (const fs::path& place : places) {
-    if (fs::is_regular_file(place, error)) return place.string();
-  }
-  return std::nullopt;
-}
-
 class Hosts {
  public:
   Hosts(std::string file, const Cluster& cluster) : file_(std::move(file)), cluster_(cluster) {}
@@ -113,6 +100,19 @@ class Hosts {
 };
 
 }  // namespace
+
+std::optional<std::string> hostfile_of(const std::string& file) {
+  const fs::path folder = fs::path(file).parent_path();
+  std::vector<fs::path> places{folder / "hostfile"};
+  if (folder.filename() == "train" && folder.parent_path().filename() == "conf") {
+    places.push_back(folder.parent_path().parent_path() / "hostfile");
+  }
+  std::error_code error;
+  for (const fs::path& place : places) {
+    if (fs::is_regular_file(place, error)) return place.string();
+  }
+  return std::nullopt;
+}
 
 std::vector<DeviceId> devices_of_hosts(const std::string& file, const Cluster& cluster) {
   const std::optional<std::string> hostfile = hostfile_of(file);

@@ -1,6 +1,7 @@
 // The GPUs that a trainer's hostfile lists.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,10 @@
 
 namespace parsim::experiment {
 
-/// The GPUs of the file `hostfile` in the folder of `file`, or above its conf/train: machine after
+/// The file `hostfile` in the folder of `file`, or above its conf/train, if there is one.
+[[nodiscard]] std::optional<std::string> hostfile_of(const std::string& file);
+
+/// The GPUs of the hostfile: machine after
 /// machine "NAME slots=8", its first GPUs, or those of "# gpus 4,5". Without such a file all GPUs
 /// of the cluster. Throws InputError with file:line for a machine that the cluster does not have,
 /// one named twice, and for more GPUs than it has.
