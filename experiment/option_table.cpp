@@ -307,7 +307,7 @@ constexpr Option table[] = {
 
     {"--jobs", "N", work, "compare sweep", "work in N processes (default: 1)"},
     {"--time-limit", "TIME", work, "compare sweep",
-     "stop then, with what is known; of a sweep, begin no point later: the next call goes on"},
+     "stop then, with what is known, no what-ifs; of a sweep, begin no point later: call it again"},
     {"--shard", "I/N", sweep, "sweep",
      "compute only every N-th point from the I-th on (default: as the variables of Slurm, Open MPI "
      "or PMI say, else all)"},

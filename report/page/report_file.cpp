@@ -58,7 +58,8 @@ std::optional<ReportFile> report_file(const experiment::Arguments& arguments) {
   if (!path) return std::nullopt;
   return ReportFile(
       *path, {arguments.text("--title").value_or(""), page && !arguments.has("--no-timeline"),
-              page && arguments.verb == "compare" && !arguments.has("--no-what-if"),
+              page && arguments.verb == "compare" && !arguments.has("--no-what-if") &&
+                  !arguments.has("--time-limit"),
               arguments.has("--quiet")});
 }
 
