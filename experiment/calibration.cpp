@@ -147,6 +147,11 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration)
   constexpr double most = 5;  // where the fit of a run ends
   std::vector<std::string> warnings;
   for (const FittedStep& row : calibration.by) {
+    if (row.links && *row.links < 1.001 / most) {
+      warnings.push_back(fmt::format(
+          "{}:{}: links between machines reach {:.3g} of their rate; check the row's cluster",
+          row.set, row.name, *row.links));
+    }
     if (row.kernels > 1 / most && row.kernels < most) continue;
     warnings.push_back(fmt::format(
         "{}:{}: kernels of {} take {:.3g} times as long as modelled; check the row's unit of time, "

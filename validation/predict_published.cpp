@@ -83,11 +83,9 @@ std::vector<const Claim*> useful(const std::vector<Claim>& claims,
   return rows;
 }
 
-bool crosses_machines(const Claim& claim) { return count_column(claim, "nodes", 1) > 1; }
+bool crosses_machines(const Claim& claim) { return machines_of(claim) > 1; }
 
-double machines_in(const Claim& claim) {
-  return static_cast<double>(count_column(claim, "nodes", 1));
-}
+double machines_in(const Claim& claim) { return static_cast<double>(machines_of(claim)); }
 
 double devices_in(const Claim& claim) {
   return static_cast<double>(count_column(claim, "n_gpus", 1));

@@ -98,10 +98,11 @@ bool one_series(const experiment::FittedStep& a, const experiment::FittedStep& b
 /// host adds, if they take longer than those explain (PublishedPredictor::fit_hosts).
 void fit_hosts(const std::vector<Claim>& rows,
                const std::vector<std::unique_ptr<Training>>& trainings,
+               const std::vector<std::int64_t>& machines,
                std::vector<experiment::FittedStep>& fitted) {
   constexpr double noise = 0.03;  // of repeated runs
   const auto counts = [&](std::size_t i) {
-    return trainings[i] && !has_layout(rows[i]) && count_column(rows[i], "nodes", 1) == 1;
+    return trainings[i] && !has_layout(rows[i]) && machines[i] == 1;
   };
   const std::vector<experiment::FittedStep> alone = fitted;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -136,6 +137,7 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
   std::vector<experiment::FittedStep> fitted;
   std::map<std::string, std::vector<std::size_t>> across;
   std::vector<std::unique_ptr<Training>> trainings(rows.size());
+  std::vector<std::int64_t> machines(rows.size(), 1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Claim& claim = rows[i];
     const bool collective = claim.quantity == "collective-time";
@@ -153,7 +155,8 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
       continue;
     }
     trainings[i] = std::make_unique<Training>(claim);
-    if (count_column(claim, "nodes", 1) > 1) {
+    machines[i] = machines_of(claim);
+    if (machines[i] > 1) {
       across[fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
                          column(claim, "framework"))]
           .push_back(i);
@@ -161,14 +164,13 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
       step.kernels = fitted_factor(*trainings[i], trainings[i]->measured(claim));
     }
   }
-  fit_hosts(rows, trainings, fitted);
+  fit_hosts(rows, trainings, machines, fitted);
   for (const auto& [key, members] : across) {
     const experiment::FittedStep& first = fitted[members.front()];
     std::vector<double> factors;  // of rows on one machine
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const bool alone = count_column(rows[i], "nodes", 1) == 1;
       const experiment::FittedStep& other = fitted[i];
-      if (alone && other.device == first.device && other.precision == first.precision &&
+      if (machines[i] == 1 && other.device == first.device && other.precision == first.precision &&
           other.network == first.network) {
         factors.push_back(other.kernels);
       }

@@ -364,6 +364,15 @@ Cluster cluster_of(const Claim& claim) {
   return cluster;
 }
 
+std::int64_t machines_of(const Claim& claim) {
+  if (column(claim, "cluster").empty()) return count_column(claim, "nodes", 1);
+  const Cluster cluster = cluster_of(claim);
+  std::set<NodeId> machines;
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu))
+    machines.insert(cluster[gpu].node);
+  return std::ssize(machines);
+}
+
 namespace {
 
 void drop_blanks(std::string_view& text) {

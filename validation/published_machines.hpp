@@ -34,6 +34,8 @@ namespace parsim::validation {
 /// Links carry what systems other than the row's machine say of their kinds; in a `bare` row, their
 /// data sheet's rate.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
+/// Machines that a row's GPUs are in.
+[[nodiscard]] std::int64_t machines_of(const Claim& claim);
 
 /// The system of a row: its machine, card and framework, as far as it names them. What is left out
 /// when a row's interval is judged.

@@ -138,6 +138,12 @@ Precision reduce_precision_of(const Claim& claim) {
   constexpr std::pair<std::string_view, Precision> words[] = {
       {"FP32", Precision::fp32}, {"FP16", Precision::fp16}, {"BF16", Precision::bf16}};
   const std::string text = column(claim, "reduce_precision");
+  std::string large = text;
+  std::transform(text.begin(), text.end(), large.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (const auto& [word, precision] : words) {
+    if (large == word) return precision;
+  }
   // InternEvo reduces gradients as they are (reduce_tensor of internlm/solver/optimizer/utils.py);
   // Megatron-Bridge's performance scripts set grad_reduce_in_fp32 = False (scripts/performance/
   // configs).

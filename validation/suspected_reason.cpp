@@ -9,7 +9,7 @@ namespace {
 
 std::string of_throughput(const Claim& claim, double error, std::optional<double> baseline) {
   if (error < 0 || claim.unit == "ms") return {};
-  if (count_column(claim, "nodes", 1) > 1) {
+  if (machines_of(claim) > 1) {
     return "between machines: contention on the path to the network card, and whatever already "
            "slows the framework on one machine, are not modelled";
   }

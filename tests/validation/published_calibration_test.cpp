@@ -267,6 +267,33 @@ TEST_CASE("calibration: a user's rows on one and on several GPUs fit what a host
         testing::approx(3 * 64 * each).epsilon(0.005));
 }
 
+TEST_CASE("calibration: rows that name their cluster fit the links between its machines, too") {
+  const auto named = [](int nodes, double slower) {
+    Claim claim = row(nodes, 2, 64, "calibrate", "AlexNet");
+    const std::string cluster =
+        fmt::format("nodes:{}x2,device=v100-pcie,intra-kind=pcie3,inter=3GB/s", nodes);
+    claim.what["cluster"] = cluster;
+    claim.what.erase("nodes");
+    CHECK(machines_of(claim) == nodes);
+    claim.expected = 1e3 * Training(claim).step(1, 1) * slower;
+    return claim;
+  };
+  const auto fitted = fitted_steps({named(1, 1), named(2, 1.5)});
+  CHECK(fitted[0].kernels == testing::approx(1).epsilon(0.01));
+  CHECK_FALSE(fitted[0].links);
+  CHECK(fitted[1].kernels == testing::approx(1).epsilon(0.01));
+  REQUIRE(fitted[1].links);
+  CHECK(*fitted[1].links < 0.8);
+  CHECK_FALSE(fitted[1].host);
+  // At the end of the fit a line says so.
+  const auto most = fitted_steps({named(1, 1), named(2, 20)});
+  const experiment::RunCalibration calibration{{most[1]}, {1}};
+  const std::vector<std::string> lines = experiment::calibration_warnings(calibration);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].ends_with(
+      "links between machines reach 0.2 of their rate; check the row's cluster"));
+}
+
 TEST_CASE("calibration: rows of the same network count before rows of its kind") {
   experiment::FittedStep mine, other, transformer;
   for (experiment::FittedStep* step : {&mine, &other, &transformer}) step->device = "t4";

@@ -393,6 +393,8 @@ TEST_CASE("published plan: gradients are summed as the row says, by default in f
   claim.what["reduce_precision"] = "BF16";
   CHECK(reduce_precision_of(claim) == Precision::bf16);
   CHECK(Training(claim).dag().reduce_precision == Precision::bf16);
+  claim.what["reduce_precision"] = "fp16";
+  CHECK(reduce_precision_of(claim) == Precision::fp16);
   claim.what["reduce_precision"] = "int8";
   CHECK(testing::refusal_of([&] { static_cast<void>(reduce_precision_of(claim)); }) ==
         "f:2:reduce_precision: 'int8'; accepted: FP32, FP16, BF16");
