@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace parsim::lowering {
@@ -19,33 +20,69 @@ class MessageQueue {
 
   /// When a message that is ready at `start` has been carried.
   double carry(double start, double seconds) {
-    const auto too_early = [&](const Gap& gap) { return gap.end < start + seconds; };
-    const auto known =
-        gaps_.end() - static_cast<std::ptrdiff_t>(std::min(remembered, gaps_.size()));
-    for (auto gap = std::partition_point(known, gaps_.end(), too_early); gap != gaps_.end();
-         ++gap) {
-      const double begin = std::max(start, gap->begin);
-      if (begin + seconds <= gap->end) return gap->begin = begin + seconds;
-    }
+    if (const auto end = carried_in_gap(start, seconds)) return *end;
     if (start > busy_) remember({busy_, start});
     return busy_ = std::max(busy_, start) + seconds;
   }
   /// When all messages have been carried.
   [[nodiscard]] double busy() const { return busy_; }
-  void clear() { busy_ = 0, gaps_.clear(); }
+  void clear() { busy_ = 0, gaps_.clear(), longest_.clear(); }
 
  private:
   struct Gap {
     double begin, end;
   };
+  static constexpr std::size_t block = 32;
+  static_assert(remembered % block == 0);
+
+  /// The first of the known gaps that ends no earlier: often one of the last.
+  [[nodiscard]] std::size_t first_until(double end) const {
+    const auto too_early = [&](const Gap& gap) { return gap.end < end; };
+    const std::size_t known = gaps_.size() - std::min(remembered, gaps_.size());
+    std::size_t low = known, high = gaps_.size();
+    for (std::size_t step = 1; low < high; step *= 2) {
+      const std::size_t probe = high - std::min(step, high - known);
+      if (too_early(gaps_[probe])) {
+        low = probe + 1;
+        break;
+      }
+      high = probe;
+    }
+    const auto at = [&](std::size_t i) { return gaps_.begin() + static_cast<std::ptrdiff_t>(i); };
+    return static_cast<std::size_t>(std::partition_point(at(low), at(high), too_early) -
+                                    gaps_.begin());
+  }
+  std::optional<double> carried_in_gap(double start, double seconds) {
+    const double rounding = 1e-15 * busy_;  // of a gap's end
+    for (std::size_t i = first_until(start + seconds); i < gaps_.size();) {
+      double& longest = longest_[i / block];
+      const std::size_t end = std::min(gaps_.size(), (i / block + 1) * block);
+      const bool whole = i % block == 0;
+      double length = 0;
+      for (; i < end && seconds <= longest + rounding; ++i) {
+        Gap& gap = gaps_[i];
+        const double begin = std::max(start, gap.begin);
+        if (begin + seconds <= gap.end) return gap.begin = begin + seconds;
+        length = std::max(length, gap.end - gap.begin);
+      }
+      if (i == end && whole) longest = length;
+      i = end;
+    }
+    return std::nullopt;
+  }
   void remember(Gap gap) {
     if (gaps_.size() == 2 * remembered) {
       gaps_.erase(gaps_.begin(), gaps_.begin() + static_cast<std::ptrdiff_t>(remembered));
+      longest_.erase(longest_.begin(),
+                     longest_.begin() + static_cast<std::ptrdiff_t>(remembered / block));
     }
+    if (gaps_.size() % block == 0) longest_.push_back(0);
+    longest_.back() = std::max(longest_.back(), gap.end - gap.begin);
     gaps_.push_back(gap);
   }
   double busy_ = 0;
-  std::vector<Gap> gaps_;  ///< in order of time
+  std::vector<Gap> gaps_;        ///< in order of time
+  std::vector<double> longest_;  ///< by block of gaps: none is longer
 };
 
 /// A link that flows share fairly, as in simulations. Sums of gradients are needed by the update

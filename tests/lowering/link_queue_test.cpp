@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
 #include <utility>
 #include <vector>
@@ -70,6 +71,41 @@ TEST_CASE("message queue: the same as with a list of all gaps, as long as there 
       const double seconds = 0.125 * static_cast<double>(1 + random() % 8);
       CHECK(link.carry(start, seconds) == all.carry(start, seconds));
     }
+  }
+}
+
+TEST_CASE("message queue: the same as by looking at each of the gaps that are remembered") {
+  struct OneByOne {
+    double busy = 0;
+    std::vector<std::pair<double, double>> gaps;
+    double carry(double start, double seconds) {
+      const auto known = std::min(gaps.size(), MessageQueue::remembered);
+      for (auto gap = gaps.end() - static_cast<std::ptrdiff_t>(known); gap != gaps.end(); ++gap) {
+        const double at = std::max(start, gap->first);
+        if (start + seconds <= gap->second && at + seconds <= gap->second) {
+          return gap->first = at + seconds;
+        }
+      }
+      if (start > busy) gaps.emplace_back(busy, start);
+      return busy = std::max(busy, start) + seconds;
+    }
+  };
+  std::mt19937_64 random(7);
+  for (const std::uint64_t farthest : {3U, 200U, 100'000U}) {
+    MessageQueue link;
+    OneByOne all;
+    std::size_t different = 0;
+    // Gaps of 0.3 to 0.9 that fill up, so that most of those that end late enough are too short.
+    for (std::uint64_t message = 1; message <= 12'000; ++message) {
+      const auto now = static_cast<double>(message);
+      const bool late = random() % 4 == 0;
+      const double start =
+          late ? std::max(0.0, now - 0.1 * static_cast<double>(random() % farthest)) : now;
+      const double seconds = 0.1 * static_cast<double>(late ? 1 + random() % 9 : 1 + random() % 7);
+      if (link.carry(start, seconds) != all.carry(start, seconds)) ++different;
+    }
+    CHECK(different == 0);
+    CHECK(all.gaps.size() > MessageQueue::remembered);
   }
 }
 
