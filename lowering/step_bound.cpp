@@ -18,12 +18,37 @@ bool reads_all(const LayerFragment& layer) {
   });
 }
 
+/// By layer: how often a micro-batch's backward pass computes its output again.
+std::vector<std::size_t> recomputations(const PlanFragments& parts) {
+  const Plan& plan = *parts.plan;
+  std::vector<std::size_t> times(plan.layers.size(), 0);
+  if (std::none_of(plan.layers.begin(), plan.layers.end(),
+                   [](const LayerPlan& layer) { return layer.recompute; })) {
+    return times;
+  }
+  const std::vector<bool> dropped = dropped_outputs(parts.network, plan);
+  std::vector<std::vector<LayerId>> members;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_layer[l]);
+    if (stage >= members.size()) members.resize(stage + 1);
+    members[stage].emplace_back(l);
+  }
+  for (const std::vector<LayerId>& stage : members) {
+    for (const LayerVisit& visit :
+         backward_visits(parts.network, parts.structure.flow, dropped, stage)) {
+      if (visit.forward) ++times[visit.layer.index()];
+    }
+  }
+  return times;
+}
+
 }  // namespace
 
 void StepBound::find(const PlanFragments& parts, std::size_t device_count) {
   constexpr double never = std::numeric_limits<double>::infinity();
   const GradientFlow& flow = parts.structure.flow;
   const auto micro_batches = static_cast<double>(parts.plan->schedule.micro_batches);
+  const std::vector<std::size_t> again = recomputations(parts);
   before_.assign(parts.layers.size(), 0);
   after_.assign(parts.layers.size(), 0);
   devices.assign(device_count, {never, 0, never});
@@ -55,7 +80,8 @@ void StepBound::find(const PlanFragments& parts, std::size_t device_count) {
     for (std::size_t c = 0; c < layer.devices.size(); ++c) {
       Device& device = devices[layer.devices[c].index()];
       device.before = std::min(device.before, before_[l]);
-      device.work += micro_batches * (layer.forward[c] + layer.backward[c] + layer.weights[c]);
+      const double forward = layer.forward[c] * static_cast<double>(1 + again[l]);
+      device.work += micro_batches * (forward + layer.backward[c] + layer.weights[c]);
       const double after = sends ? std::max(0.0, after_[l] - layer.weights[c]) : 0;
       device.after = std::min(device.after, after);
     }

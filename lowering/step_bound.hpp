@@ -13,7 +13,7 @@ namespace parsim::lowering {
 struct StepBound {
   struct Device {
     double before = 0;  ///< seconds until its first kernel can begin
-    double work = 0;    ///< of all its kernels, recomputation left out
+    double work = 0;    ///< of all its kernels
     double after = 0;   ///< from the end of its last kernel
   };
   std::vector<Device> devices;  ///< by id

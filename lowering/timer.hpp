@@ -64,7 +64,7 @@ class Timer {
                                        : pass == Pass::forward || pass == Pass::recompute
                                            ? layer.forward
                                            : layer.backward;
-    return kernel_of(layer.devices[cell], pass, times[cell], after);
+    return kernel_of(layer.devices[cell], times[cell], after);
   }
   Op ring_kernel(LayerId id, const Ring& ring, std::size_t member, std::size_t block, Pass pass,
                  std::int32_t, After after) {
@@ -72,7 +72,7 @@ class Timer {
     const auto cell = static_cast<std::size_t>(ring.cells[member]);
     const bool backward = pass == Pass::backward;
     const double time = (backward ? layer.block_backward : layer.block_forward)[cell][block];
-    return kernel_of(ring.devices[member], pass, time, after);
+    return kernel_of(ring.devices[member], time, after);
   }
   Op ring_send(LayerId, const Ring& ring, std::size_t member, std::size_t, std::size_t operand,
                std::int32_t, After after) {
@@ -95,7 +95,7 @@ class Timer {
     const LayerFragment& layer = *parts_->layers[id.index()];
     const bool backward = pass == Pass::backward_data;
     const double time = (backward ? layer.chunk_backward : layer.chunk_forward)[cell][chunk];
-    return kernel_of(layer.devices[cell], pass, time, after);
+    return kernel_of(layer.devices[cell], time, after);
   }
   Op arrive_part(LayerId, const FanOut::Arrival& arrival, std::size_t member, std::size_t part,
                  std::int32_t, After after) {
@@ -195,10 +195,10 @@ class Timer {
     latest_ = std::max(latest_, least);
   }
   [[nodiscard]] const SumFragment& sum_of(std::size_t s) const { return *parts_->sums[s]; }
-  Op kernel_of(DeviceId device, Pass pass, double seconds, double after) {
+  Op kernel_of(DeviceId device, double seconds, double after) {
     const Op op = run(device, after, seconds);
     if (limit_ == never_lost) return op;
-    if (pass != Pass::recompute) bound_.devices[device.index()].work -= seconds;
+    bound_.devices[device.index()].work -= seconds;
     expect(device.index(), op.end);
     return op;
   }

@@ -41,5 +41,22 @@ TEST_CASE(
   }
 }
 
+// With one device all of a step but its updates is kernels, of which the backward pass repeats
+// some.
+TEST_CASE("tight limit: a plan is given up for its kernels, those of recomputation among them") {
+  const World world("gpt:layers=4,hidden=64,heads=4,seq_length=64,vocab_size=32",
+                    "star:1,device=v100-sxm2,rate=10GB/s,latency=1us");
+  strategies::StrategyInput input = world.input(8);
+  input.optimizer = Optimizer::sgd;
+  input.recompute = strategies::Recompute::full;
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
+  lowering::Estimator estimator(input.step());
+  const Seconds bound = estimator.step_time(plan, Seconds{1e-12});
+  const Seconds whole = estimator.step_time(plan);
+  const Plan kept = strategies::without_memory_options(plan);
+  CHECK(bound > estimator.step_time(kept));
+  CHECK(bound <= whole * (1 + 1e-9));
+}
+
 }  // namespace
 }  // namespace parsim::testing
