@@ -78,11 +78,13 @@ class MemorySearch {
   [[nodiscard]] bool may_be_accepted(const Plan& plan) const;
 
  private:
-  /// Of the plan in its order. False if it takes as long as `reach`, which is no less than the
-  /// limit's step, with any memory options.
-  bool add_variants(const Plan& plan, const PricedPlan& like, const Price& limit, Seconds reach,
+  /// Of the plan in its order.
+  ///
+  /// near   unless null, set to whether it takes less than `reach`, which is no less than the
+  ///        limit's step, with some memory options
+  void add_variants(const Plan& plan, const PricedPlan& like, const Price& limit, Seconds reach,
                     std::vector<PricedPlan>& fitting, std::optional<PricedPlan>& unfit,
-                    std::vector<PricedPlan>* over);
+                    std::vector<PricedPlan>* over, bool* near);
   /// Without recomputation.
   [[nodiscard]] std::vector<MemoryOptions> shardings(const Plan& plan) const;
   /// Whether what devices need in all is no more than what those that work may fill.

@@ -141,11 +141,11 @@ bool MemorySearch::suffices_in_all(const std::vector<lowering::MemoryUse>& uses)
   return needed <= usable;
 }
 
-bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const Price& limit,
+void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const Price& limit,
                                 Seconds reach, std::vector<PricedPlan>& fitting,
-                                std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over) {
+                                std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over,
+                                bool* near) {
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
-  bool some = false;
   std::map<bool, bool> known;  // by whether groups are those of machines: the same for all stages
   const auto has_groups = [&](const MemoryOptions& sharding) {
     if (sharding.zero_stage == 0 || sharding.zero_group.all()) return true;
@@ -158,6 +158,7 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
   };
   // By rule, which layers it marks: the same however states are sharded.
   std::vector<std::vector<bool>> marked(recomputes_.size());
+  std::vector<Plan> untimed;
   for (const MemoryOptions& sharding : shardings(plan)) {
     if (!has_groups(sharding)) continue;
     Plan sharded = plan;
@@ -165,6 +166,12 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       layer.zero = {sharding.zero_stage, {}, sharding.zero_group};
       layer.recompute = false;
     }
+    std::optional<Seconds> least;  // with the least recomputation
+    std::optional<Plan> with_least;
+    const auto least_step = [&] {
+      if (!least) least = estimated_step(estimator_, *with_least, reach);
+      return *least;
+    };
     for (std::size_t r = 0; r < recomputes_.size(); ++r) {
       const Recompute rule = recomputes_[r];
       PricedPlan one = like;
@@ -178,28 +185,33 @@ bool MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       for (std::size_t l = 0; l < marked[r].size(); ++l)
         one.plan.layers[l].recompute = marked[r][l];
       one.origin += one.memory.text();
-      const bool least = r == 0;
-      if (least) {
-        one.price.step = estimated_step(estimator_, one.plan, reach);
-        some = some || one.price.step < reach;
-        if (one.price.step >= most) break;  // and more so with more recomputation
-      }
+      if (!with_least) with_least = one.plan;
       if (!accepted(input_, one.plan)) continue;
       const std::vector<lowering::MemoryUse> uses = estimated_memory(estimator_, one.plan);
       one.price.overcommit = overcommit(plain_, uses);
-      if (over != nullptr && !one.price.fits() && suffices_in_all(uses)) over->push_back(one);
+      const bool relievable = over != nullptr && !one.price.fits() && suffices_in_all(uses);
+      // Walking through a step takes much longer than finding out that it does not fit.
+      if (!one.price.fits() && !relievable && limit.fits()) continue;
+      if (least_step() >= most) break;  // and more so with more recomputation
+      if (r == 0) one.price.step = least_step();
+      if (relievable) over->push_back(one);
       if (one.price.fits()) {
-        if (!least) one.price.step = estimated_step(estimator_, one.plan, most);
+        if (r > 0) one.price.step = estimated_step(estimator_, one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));
         if (rule != Recompute::full) break;
       } else if (!limit.fits() && fitting.empty() &&
                  (!unfit || one.price.overcommit < unfit->price.overcommit)) {
-        if (!least) one.price.step = estimated_step(estimator_, one.plan);
+        if (r > 0) one.price.step = estimated_step(estimator_, one.plan);
         unfit = std::move(one);
       }
     }
+    if (near == nullptr || *near) continue;
+    if (least) *near = *least < reach;
+    if (!least) untimed.push_back(*std::move(with_least));
   }
-  return some;
+  for (std::size_t i = 0; near != nullptr && !*near && i < untimed.size(); ++i) {
+    *near = estimated_step(estimator_, untimed[i], reach) < reach;
+  }
 }
 
 std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
@@ -213,11 +225,12 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
       split ? zero_bubble_gain(plan.schedule.rank_lists.size(), plan.schedule.micro_batches) : 1;
   PricedPlan like;
   like.origin = origin;
-  const bool near = add_variants(plan, like, limit, most / gain, fitting, unfit, over);
-  if (near && split) {
+  bool near = false;
+  add_variants(plan, like, limit, most / gain, fitting, unfit, over, split ? &near : nullptr);
+  if (near) {
     like.schedule = PipelineSchedule::zero_bubble;
     like.origin += ", zero-bubble";
-    add_variants(*split, like, limit, most, fitting, unfit, over);
+    add_variants(*split, like, limit, most, fitting, unfit, over, nullptr);
   }
   if (fitting.empty() && unfit && unfit->price.better_than(limit)) {
     fitting.push_back(std::move(*unfit));

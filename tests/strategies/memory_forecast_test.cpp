@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/best/candidates.hpp"
 #include "strategies/price.hpp"
 #include "strategies/tensor/arrangement.hpp"
 #include "strategies/tensor/degrees.hpp"
@@ -65,6 +66,27 @@ TEST_CASE("memory forecast: weights that are gathered over slow links slow a ste
   CHECK(fast < 1.1);
   CHECK(slow > 2);
   CHECK(slow < 1000);
+}
+
+// Walking through a step takes ten times as long as adding up its memory.
+TEST_CASE("memory search: what does not fit is not timed where something else does") {
+  testing::World world("gpt:layers=2,hidden=64,heads=4,seq_length=16,vocab_size=32",
+                       "star:2,device=a100-sxm4-80,rate=25GB/s,latency=5us");
+  const auto steps_timed = [&](std::int64_t bytes) {
+    for (Device& device : world.cluster.devices) device.memory = Bytes{bytes};
+    StrategyInput input = world.input(8);
+    input.recompute = Recompute::none;
+    lowering::PriceCache prices(input.step());
+    input.prices = &prices;
+    lowering::Estimator estimator(input.step());
+    MemorySearch search(input, estimator);
+    const std::vector<PricedPlan> fitting =
+        search.variants(plan_data(input), "data", {0, Seconds{1e9}});
+    CHECK(fitting.empty() == (bytes == 1));
+    return prices.counts().plans;
+  };
+  CHECK(steps_timed(1) == 0);
+  CHECK(steps_timed(std::int64_t{1} << 36) > 0);
 }
 
 }  // namespace parsim::strategies
