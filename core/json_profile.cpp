@@ -82,6 +82,7 @@ void fields(auto& visit, Of<LinkFit> auto& link) {
 void fields(auto& visit, Of<Measurement> auto& run) {
   visit("network", run.network);
   visit("strategy", run.strategy);
+  visit.optional("settings", run.settings, "batch, precisions and optimizer of the step");
   visit("error", run.error);
   visit("fits", run.fits);
   visit("step", run.step);

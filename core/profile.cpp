@@ -189,6 +189,14 @@ std::string to_text(const InterferencePair& pair) {
   return std::string(to_text(pair.activity)).append("/").append(to_text(pair.during));
 }
 
+std::string settings_of(const ExecDag& dag) {
+  const Precision sums = dag.reduce_precision;
+  return fmt::format(
+      "batch {}, {}{}, {}", dag.batch, to_text(dag.precision),
+      sums == storage_of(dag.precision) ? "" : fmt::format(" (sums in {})", to_text(sums)),
+      to_text(dag.optimizer));
+}
+
 std::optional<double> compute_capability(const DeviceModel& model) {
   return to_number<double>(model.architecture);
 }

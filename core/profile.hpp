@@ -105,6 +105,7 @@ struct Measurement {
   Timeline timeline;  ///< of the median step with events; by OpId
   /// By device: bytes of its memory that the step took, tensors and workspaces; empty: not known.
   std::vector<std::int64_t> device_bytes;
+  std::string settings{};  ///< settings_of its DAG; "": not known
   friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
@@ -113,6 +114,9 @@ struct Measurements {
   std::vector<Measurement> runs;  ///< in the order of the request
   friend bool operator==(const Measurements&, const Measurements&) = default;
 };
+
+/// "batch 64, bf16 (sums in fp32), adam"
+[[nodiscard]] std::string settings_of(const ExecDag& dag);
 
 /// 9 of architecture "9.0"; none if it is no number, as of CPUs.
 [[nodiscard]] std::optional<double> compute_capability(const DeviceModel& model);

@@ -178,6 +178,12 @@ Measurements measured_before(const HardwareRequest& request, const std::vector<E
                                  request.given.measured, row.timeline.spans.size(), dag.size());
         continue;
       }
+      if (const std::string here = settings_of(dag);
+          !row.settings.empty() && row.settings != here) {
+        none.error = fmt::format("{} measured {}, here it is {}", request.given.measured,
+                                 row.settings, here);
+        continue;
+      }
       found = &row;
       break;
     }

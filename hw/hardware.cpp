@@ -148,6 +148,7 @@ void add_run(Runs& runs, const ExecDag& dag, const std::function<Measurement()>&
     refuse(error, 3);
   }
   run.network = dag.network.name;
+  run.settings = settings_of(dag);
   run.strategy = dag.strategy;
   runs.measured.runs.push_back(std::move(run));
 }

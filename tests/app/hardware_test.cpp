@@ -181,6 +181,16 @@ TEST_CASE("hardware: steps measured before stand in for running") {
   const Finished other = run_hardware(appended(
       question, {"--hw", "--hw-measured", file, "--profile", profile, "--bucket", "0B", "--json"}));
   CHECK(other.out.find("measured another plan: ") != std::string::npos);
+  for (const auto& [option, value, here] :
+       {std::array<std::string, 3>{"--batch", "24", "batch 24, fp32, momentum"},
+        {"--precision", "fp16", "batch 12, fp16, momentum"},
+        {"--optimizer", "adam", "batch 12, fp32, adam"}}) {
+    Words changed{"compare", "--network", "lenet5", "--strategy", "data", "--hw", "--hw-measured",
+                  file,      "--profile", profile,  "--json",     option, value};
+    if (option != "--batch") changed = appended(changed, {"--batch", "12"});
+    CHECK(run_hardware(changed).out.find("measured batch 12, fp32, momentum, here it is " + here) !=
+          std::string::npos);
+  }
 
   const auto refusal = [](const Words& words) {
     const Finished finished = run_hardware(words);

@@ -218,11 +218,11 @@ TEST_CASE("json: another format or version is refused") {
 }
 
 TEST_CASE("json: unknown, missing and repeated keys are refused") {
-  CHECK(
-      json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\"", "\"bacth\"")) ==
-      "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, cluster, batch, "
-      "precision, reduce_precision, optimizer, layers, schedule, buckets, notes; did you mean "
-      "'batch'?");
+  CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\"", "\"bacth\"")) ==
+        "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, dims, cluster, "
+        "batch, "
+        "precision, reduce_precision, optimizer, layers, schedule, buckets, notes; did you mean "
+        "'batch'?");
   CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\": 8,\n", "")) ==
         "f.json: key 'batch' is missing");
   CHECK(

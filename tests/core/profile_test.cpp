@@ -87,7 +87,8 @@ TEST_CASE("profile: a file is read back equal") {
                                     {1ms, 1ms, 1ms, 9},
                                     {2ms, 2ms, 2ms, 9},
                                     {{{0us, 3us}}, {}},
-                                    {4096, 0}},
+                                    {4096, 0},
+                                    "batch 8, fp32, adam"},
                                    {"net", "model", "gpu0 lacks memory", false, {}, {}, {}, {}}}};
   CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
   Measurements timeless = measurements;
