@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/number_range.hpp"
 #include "core/text.hpp"
 
@@ -105,7 +106,7 @@ double CsvTable::number(const Row& row, std::string_view column) const {
 CsvTable read_csv(std::string_view text, const std::string& file) {
   CsvTable table;
   table.file = file;
-  CsvReader reader(text, file);
+  CsvReader reader(without_byte_order_mark(text), file);
   while (reader.more()) {
     const std::size_t line = reader.line();
     std::vector<std::string> fields = reader.record();

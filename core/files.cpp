@@ -138,6 +138,12 @@ std::string read_file(const std::string& path, std::string_view where) {
   return content;
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view mark = "\xEF\xBB\xBF";
+  if (text.starts_with(mark)) text.remove_prefix(mark.size());
+  return text;
+}
+
 std::string shown_path(const std::string& path) {
   return path == standard_output ? "standard output" : path;
 }

@@ -15,6 +15,8 @@ inline constexpr std::size_t largest_input = std::size_t{256} << 20;
 /// The content of a file, a pipe or a device. Throws InputError naming `where` and the path if it
 /// cannot be read or has more than largest_input bytes; no more than that is ever read.
 [[nodiscard]] std::string read_file(const std::string& path, std::string_view where);
+/// Of UTF-8 from editors and tables that begin it with one.
+[[nodiscard]] std::string_view without_byte_order_mark(std::string_view text);
 
 /// As the name of a file to write: standard output.
 inline constexpr std::string_view standard_output = "-";

@@ -26,8 +26,7 @@ class Hosts {
 
   void add(std::string_view line, std::int64_t number) {
     line_ = number;
-    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-    if (line.starts_with(byte_order_mark)) line.remove_prefix(byte_order_mark.size());
+    line = without_byte_order_mark(line);
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string_view::npos || line[begin] == '#') return;
     line = line.substr(begin);

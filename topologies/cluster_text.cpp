@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "topologies/cluster_file.hpp"
 #include "topologies/document.hpp"
 
@@ -50,7 +51,7 @@ std::string read_cluster_text(const std::string& path, std::string_view where) {
     if (length == text.size()) text.resize(2 * text.size());
   }
   text.resize(length);
-  return text;
+  return std::string(without_byte_order_mark(text));
 }
 
 }  // namespace parsim::topologies

@@ -28,6 +28,11 @@ TEST_CASE("csv: quotes, doubled quotes, lines within quotes, comments and both l
   CHECK(table.number(table.rows[0], "value") == 1.5);
 }
 
+TEST_CASE("csv: a byte order mark belongs to no column") {
+  const CsvTable table = read_csv("\xEF\xBB\xBFmodel,gpu\nalexnet,t4\n", "f.csv");
+  CHECK(table.columns == std::vector<std::string>{"model", "gpu"});
+}
+
 TEST_CASE("csv: numbers are 0 or of a size that sums and quotients leave finite") {
   for (const char* text : {"inf", "-inf", "1e308", "1.1e24", "9e-19", "1e-320"}) {
     CAPTURE(text);
