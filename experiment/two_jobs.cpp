@@ -231,6 +231,10 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
         file, fmt::format("a plan for cluster '{}', not for '{}'", other.cluster, cluster.name),
         "accepted: a plan for the cluster of the first job, on other devices of it");
   }
+  if (experiment.request.sim.fidelity == sim::Fidelity::analytic) {
+    throw InputError("--fidelity", "analytic together with --beside, whose formulas share no link",
+                     "accepted: p2p, hops or macro");
+  }
   sim::SimOptions options = experiment.step_options();
   const auto refuse_if = [](bool given, const char* option) {
     if (!given) return;

@@ -189,6 +189,17 @@ TEST_CASE("two jobs: options that change kernel times are refused") {
   request.network = "lenet5";
   request.cluster = "star:4,device=p100-sxm2,rate=10GB/s,latency=1us";
   request.sim.engine = sim::Engine::fast;
+  {
+    Request formulas = request;
+    formulas.sim.fidelity = sim::Fidelity::analytic;
+    const Experiment experiment(formulas);
+    const Plan plan = make_plan(experiment, strategies::strategy("data", "test")).plan;
+    CHECK_THROWS_WITH_AS(
+        run_with_job(experiment, plan, folder.write("other.json", to_json(plan))),
+        "--fidelity: analytic together with --beside, whose formulas share no link; accepted: p2p, "
+        "hops or macro",
+        InputError);
+  }
   for (const char* option : {"--launch-interval", "--jitter"}) {
     request.given = {option};
     const Experiment experiment(request);
