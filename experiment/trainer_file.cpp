@@ -304,6 +304,17 @@ bool is_torchtitan(std::string_view text, const std::string& file) {
 }
 bool is_accelerate(std::string_view text) { return mentions(text, {"distributed_type:"}); }
 bool is_flagscale(std::string_view text) { return mentions(text, {"hetero_process_meshes"}); }
+/// The configuration of NeMo 1: degrees have Megatron-LM's names, precision, optimizer, chunks and
+/// recomputation others.
+bool is_nemo(std::string_view text) {
+  const auto has_table = [&](std::string_view name) {
+    for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+      if (at == 0 || text[at - 1] == '\n') return true;
+    }
+    return false;
+  };
+  return has_table("trainer:") && has_table("model:");
+}
 bool is_megatron(std::string_view text) {
   return mentions(text, {"tensor-model-parallel-size", "tensor_model_parallel_size",
                          "pipeline-model-parallel-size", "--micro-batch-size"});
@@ -364,6 +375,10 @@ LayoutFile read_trainer_file(std::string_view text, const std::string& file, con
     const TrainerWords words = read_tables(text, file);
     return of_model(words, network,
                     of_trainer("torchtitan", of_torchtitan(words, network, cluster)));
+  }
+  if (is_nemo(text)) {
+    throw InputError(file, "a configuration of NeMo, with other names than Megatron-LM's",
+                     "accepted: arguments of Megatron-LM, or a file of another trainer");
   }
   const bool hydra = is_experiment_of_hydra(text, file);
   const TrainerWords words = hydra ? read_experiment_of_hydra(text, file) : read_words(text, file);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/trainer_shell.hpp"
 #include "topologies/document.hpp"
@@ -67,6 +68,11 @@ std::string_view without_comment(std::string_view line) {
 }
 
 /// "name: value" of YAML; nothing for another line.
+/// YAML's words for "not given".
+bool is_null(std::string_view text) {
+  return text == "null" || text == "Null" || text == "NULL" || text == "~";
+}
+
 std::optional<std::pair<std::string, std::string_view>> yaml_pair(std::string_view line) {
   line = trimmed(line);
   const std::size_t colon = line.find(':');
@@ -243,14 +249,17 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
   const std::string_view whole = text;
   std::string last;   // of which values may follow in later lines
   std::string table;  // the pair before, if it has no value
-  std::size_t table_indent = 0;
+  // A table's name, or one without a value, which is null.
+  const auto drop_table = [&] {
+    if (!table.empty() && words[table].values.empty()) words.erase(table);
+    table.clear();
+  };
   std::optional<std::size_t> text_of;  // indent of the YAML name whose text deeper lines are
   std::int64_t number = 0;
   if (text.find('\0') != std::string_view::npos) {
     throw InputError(file, "a zero byte", "accepted: text in UTF-8");
   }
-  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  text = without_byte_order_mark(text);
   while (!text.empty()) {
     ++number;
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -270,16 +279,14 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
     const bool in_document = shell.in_document();
     if (const auto pair = yaml_pair(without_comment(line)); pair && !in_document) {
       last = pair->first;
-      if (!table.empty() && begins > table_indent && words[table].values.empty()) {
-        words.erase(table);
-      }
+      drop_table();
       if (trimmed(pair->second).starts_with('{')) {
         throw InputError(fmt::format("{}:{}:{}", file, number, last), "a table in one line",
                          "accepted: a line for each setting");
       }
       words[last] = {yaml_values(pair->second), number};
       table = words[last].values.empty() ? last : "";
-      table_indent = begins;
+      if (is_null(trimmed(pair->second))) words.erase(last);
       if (is_block_text(pair->second)) text_of = begins;
       continue;
     }
@@ -307,6 +314,7 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
     }
     if (!line.ends_with('\\')) last.clear();
   }
+  drop_table();
   shell.mark(words, values);
   if (!unassigned.empty()) words["$"] = {{unassigned.begin(), unassigned.end()}, 0};
   return {file, std::move(words)};

@@ -40,5 +40,26 @@ TEST_CASE("trainer model: a model of other size than the network is said") {
   CHECK(read.notes.back() == said(run + "16"));
 }
 
+TEST_CASE("trainer model: NeMo's configuration is refused by name") {
+  const Network network = networks::load_network(eight_blocks, {}, "test");
+  const Cluster cluster =
+      topologies::load_cluster("nodes:1x8,device=a100-sxm4-80,intra=300GB/s", "test");
+  const std::string text = "trainer:\n  precision: bf16\nmodel:\n  tensor_model_parallel_size: 4\n";
+  CHECK_THROWS_WITH_AS(static_cast<void>(read_trainer_file(text, "nemo.yaml", network, cluster)),
+                       "nemo.yaml: a configuration of NeMo, with other names than Megatron-LM's; "
+                       "accepted: arguments of Megatron-LM, or a file of another trainer",
+                       InputError);
+}
+
+TEST_CASE("trainer model: null, in any of YAML's words, is not given") {
+  const auto has = [](const std::string& value) {
+    return read_words("language_model:\n  fp8: " + value + "\n  bf16: true\n", "m.yaml").has("fp8");
+  };
+  for (const char* null : {"null", "Null", "NULL", "~", "", "  # none"}) CHECK_FALSE(has(null));
+  CHECK(has("hybrid"));
+  CHECK_FALSE(read_words("bf16: true\nfp8:", "m.yaml").has("fp8"));
+  CHECK(read_words("fp8:\n  - a\n  - b\n", "m.yaml").texts("fp8").size() == 2);
+}
+
 }  // namespace
 }  // namespace parsim::experiment
