@@ -56,7 +56,7 @@ void DagSink::begin(const PlanFragments& parts) {
   if (parts.units != nullptr) dag_.fold.units = std::make_shared<const AlikeUnits>(*parts.units);
   if (ranks_ != nullptr) {
     if (auto ranks = ranks_of(*parts.plan, parts.cluster, *ranks_))
-      operations_.fold(std::move(ranks), *ranks_->cost);
+      operations_.fold(std::move(ranks), *ranks_);
   }
   for (std::size_t l = 0; l < parts.layers.size(); ++l) {
     const LayerId id{l};

@@ -68,9 +68,10 @@ Lowered lower_with_memory(const Network& network, const Cluster& cluster, const 
 namespace {
 
 Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
-                     const Plan& plan, Folding folding, UnitFinder& finder) {
+                     const Plan& plan, Folding folding, UnitFinder& finder,
+                     std::shared_ptr<KernelTimes> times) {
   std::vector<MemoryUse> memory;
-  RankSearch ranks{&cost, folding.most_ranks};
+  RankSearch ranks{&cost, folding.most_ranks, {}, std::move(times)};
   ExecDag dag =
       lower(network, cluster, plan, &finder, folding.most_ranks > 1 ? &ranks : nullptr, &memory);
   return {std::move(dag), std::move(memory)};
@@ -81,7 +82,7 @@ Lowered lower_folded(const Network& network, const Cluster& cluster, const CostM
 Lowered lower_folded(const Network& network, const Cluster& cluster, const CostModel& cost,
                      const Plan& plan, Folding folding) {
   UnitFinder finder(cluster, &cost, folding.most_units);
-  return lower_folded(network, cluster, cost, plan, folding, finder);
+  return lower_folded(network, cluster, cost, plan, folding, finder, nullptr);
 }
 
 std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
@@ -90,6 +91,19 @@ std::optional<Plan> one_replica(const Cluster& cluster, const Plan& plan) {
   if (!finder.fold(plan, folded)) return std::nullopt;
   return std::move(folded.plan);
 }
+
+namespace {
+
+/// Into which layers are cut last.
+std::size_t most_parts(const Plan& plan) {
+  std::size_t most = 1;
+  for (const LayerPlan& layer : plan.layers) {
+    if (!layer.cuts.empty()) most = std::max(most, layer.cuts.back().sizes.size());
+  }
+  return most;
+}
+
+}  // namespace
 
 struct FoldedRuns::State {
   const Network& network;
@@ -100,9 +114,12 @@ struct FoldedRuns::State {
     Folding folding{};
     bool again = false;
   };
-  /// How the last plan ran, by the most units that plans have: plans on the same devices often
-  /// differ in options that do not matter here.
-  std::map<const AlikeUnits*, Way> ways{};
+  /// How the last plan ran, by the most units that plans have; without units by the parts that
+  /// layers are cut into last. Plans on the same devices often differ in options that do not matter
+  /// here.
+  std::map<std::pair<const AlikeUnits*, std::size_t>, Way> ways{};
+  /// By the precisions of plans, with which ranks are compared.
+  std::map<std::pair<Precision, Precision>, std::shared_ptr<KernelTimes>> times{};
   UnitFinder& finder(std::size_t most_units) {
     return finders.try_emplace(most_units, cluster, &cost, most_units).first->second;
   }
@@ -124,20 +141,23 @@ PlanRun FoldedRuns::run(const Plan& plan, Executor& engine) {
   bool again = false;  // as many as possible, of any links
   UnitFinder::Folded coarser;
   const bool folds = state_->finder(folding.most_units).fold(plan, coarser);
-  const AlikeUnits* const units = folds ? coarser.units : nullptr;
-  const auto known = state_->ways.find(units);
+  const std::pair<const AlikeUnits*, std::size_t> way{folds ? coarser.units : nullptr,
+                                                      folds ? 0 : most_parts(plan)};
+  std::shared_ptr<KernelTimes>& times = state_->times[{plan.precision, plan.reduce_precision}];
+  if (times == nullptr) {
+    times = std::make_shared<KernelTimes>(network, cost, plan.precision, plan.reduce_precision);
+  }
+  const auto known = state_->ways.find(way);
   bool remembered = known != state_->ways.end();
   if (remembered) {
     folding = known->second.folding;
     again = known->second.again;
   }
-  const auto keep = [&] {
-    if (units != nullptr) state_->ways[units] = {folding, again};
-  };
+  const auto keep = [&] { state_->ways[way] = {folding, again}; };
   for (bool first = !remembered;;) {
-    PlanRun run{
-        lower_folded(network, cluster, cost, plan, folding, state_->finder(folding.most_units)),
-        {}};
+    PlanRun run{lower_folded(network, cluster, cost, plan, folding,
+                             state_->finder(folding.most_units), times),
+                {}};
     const Fold& fold = run.lowered.dag.fold;
     if (!fold) {
       keep();

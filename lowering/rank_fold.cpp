@@ -91,9 +91,12 @@ void RankSearch::learn(const AlikeDevices& ranks, std::int32_t differs) {
   }
 }
 
-void RankFold::fold(std::shared_ptr<const AlikeDevices> ranks, const CostModel& cost) {
+void RankFold::fold(std::shared_ptr<const AlikeDevices> ranks, const RankSearch& search) {
   ranks_ = dag_.fold.ranks = std::move(ranks);
-  times_ = std::make_unique<KernelTimes>(dag_.network, cost, dag_.precision, dag_.reduce_precision);
+  times_ = search.times != nullptr
+               ? search.times
+               : std::make_shared<KernelTimes>(dag_.network, *search.cost, dag_.precision,
+                                               dag_.reduce_precision);
   const std::size_t devices = ranks_->unit_of.size();
   done_.resize(devices);
   number_.resize(devices);

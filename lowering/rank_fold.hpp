@@ -21,6 +21,7 @@ struct RankSearch {
   std::size_t most = std::numeric_limits<std::size_t>::max();  ///< more turned out to differ
   /// Ranks that turned out to differ from the ones before: each begins classes of its own.
   std::vector<std::int32_t> apart{};
+  std::shared_ptr<KernelTimes> times{};  ///< of plans before, of these precisions; may be null
 
   /// Not again as `ranks` were, of which one did something else; 0: it is not known which.
   void learn(const AlikeDevices& ranks, std::int32_t differs);
@@ -43,8 +44,8 @@ struct RankSearch {
 class RankFold {
  public:
   explicit RankFold(ExecDag& dag) : dag_(dag) {}
-  /// From now on. The ranks and the cost model must outlive it.
-  void fold(std::shared_ptr<const AlikeDevices> ranks, const CostModel& cost);
+  /// From now on. The cost model must outlive it.
+  void fold(std::shared_ptr<const AlikeDevices> ranks, const RankSearch& search);
   /// Ranks differ: the DAG is of no use.
   [[nodiscard]] bool failed() const { return failed_; }
   [[nodiscard]] const AlikeDevices& ranks() const { return *ranks_; }
@@ -112,7 +113,7 @@ class RankFold {
 
   ExecDag& dag_;
   std::shared_ptr<const AlikeDevices> ranks_;
-  std::unique_ptr<KernelTimes> times_;
+  std::shared_ptr<KernelTimes> times_;
   bool failed_ = false;
   std::int32_t differs_ = 0;
   // By device: of the first rank what it did, of others how much of it they have done.
