@@ -202,7 +202,7 @@ TEST_CASE("best: no plan that is accepted and that options could ask for is fast
     return *has.zero <= 1 && has.pp.value() > 1 && has.vp == 1 &&
            has.schedule == PipelineSchedule::one_f_one_b;
   };
-  for (std::uint64_t seed = 0; seed < (thorough ? 20 : 2); ++seed) {
+  for (std::uint64_t seed = thorough ? 0 : 1; seed < (thorough ? 20 : 2); ++seed) {
     Case one = drawn(seed);
     if (!thorough) one.batch = 8;
     one.accepts = seed % 2 == 0 ? std::function<bool(const Degrees&)>(replicas) : pipelines;
@@ -458,8 +458,8 @@ TEST_CASE("best: out of time it answers with the best plan so far, and says what
   // Before any plan there is no answer.
   asked = most = 0;
   CHECK_THROWS_AS(static_cast<void>(plan_best(input)), OutOfTime);
-  for (const double share : thorough ? std::vector{0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95}
-                                     : std::vector{0.05, 0.5, 0.95}) {
+  for (const double share :
+       thorough ? std::vector{0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95} : std::vector{0.05, 0.6}) {
     CAPTURE(share);
     asked = 0;
     most = static_cast<std::int64_t>(share * static_cast<double>(all));

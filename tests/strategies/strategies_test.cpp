@@ -11,6 +11,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/long_tests.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
@@ -38,6 +39,7 @@ StrategyInput row_asked(const World& world, std::int64_t batch) {
 
 TEST_CASE("strategies: every strategy plans every kind of network validly") {
   for (const char* name : {"googlenet", "mobilenet_v2", "r3d_18"}) {
+    if (name == std::string("googlenet") && !testing::long_tests()) continue;
     const World world = world_of(name);
     StrategyInput input = row_asked(world, 8);
     std::vector<Plan> plans;
