@@ -121,8 +121,8 @@ report::Document report(const experiment::Request& request, const Cluster& clust
   document.notes = {"self-checks passed at every size"};
   if (options.collectives == sim::CollectiveCost::measured &&
       rows.front().run.algorithm != "measured") {
-    document.warnings = {
-        fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices)};
+    document.warnings.push_back(
+        fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices));
   }
   document.json = report::result_text(all);
   return document;
@@ -171,8 +171,9 @@ Outcome run_collective(const experiment::Arguments& arguments) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }
+  std::vector<std::string> warnings;
   const Cluster cluster =
-      experiment::load_cluster_with(request.cluster, request.overrides, "--cluster");
+      experiment::load_cluster_with(request.cluster, request.overrides, "--cluster", &warnings);
   const std::vector<DeviceId> devices = chosen_devices(request.collective.devices, cluster);
   if (kind) {
     sim::check_collective(*kind, devices, cluster, options);
@@ -190,7 +191,9 @@ Outcome run_collective(const experiment::Arguments& arguments) {
                     kind ? sim::collective_run(*kind, devices, size, cluster, options)
                          : message_run(size, options)});
   }
-  return {report(request, cluster, devices.size(), options, rows), ExitCode::ok};
+  report::Document document = report(request, cluster, devices.size(), options, rows);
+  document.warnings.insert(document.warnings.begin(), warnings.begin(), warnings.end());
+  return {std::move(document), ExitCode::ok};
 }
 
 }  // namespace parsim::app
