@@ -11,6 +11,7 @@
 #include "core/errors.hpp"
 #include "experiment/lower_bound.hpp"
 #include "experiment/progress.hpp"
+#include "strategies/blocks.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::experiment {
@@ -34,6 +35,7 @@ struct Entry {
   std::optional<Plan> plan{};
   bool bare = false;    ///< buys and rents nothing
   bool closed = false;  ///< late, too costly or hopeless already by its bound
+  bool searched = false;
 };
 
 /// A strategy that is asked for a plan.
@@ -41,7 +43,17 @@ struct Quick {
   std::string_view strategy;
   std::optional<std::int32_t> zero{};
   strategies::ShareRule shares = strategies::ShareRule::equal;
+  /// Replicas of one GPU each, which accumulate gradients over micro-batches.
+  std::optional<strategies::Recompute> accumulates{};
 };
+
+/// The most micro-batches, up to 64, that give each of `gpus` a sample of each: a divisor of the
+/// batch.
+std::int32_t micro_batches_of_one(std::int64_t batch, std::int64_t gpus) {
+  std::int64_t most = std::clamp<std::int64_t>(batch / gpus, 1, 64);
+  while (batch % most != 0) --most;
+  return static_cast<std::int32_t>(most);
+}
 
 class Buyer {
  public:
@@ -221,6 +233,11 @@ class Buyer {
     ++answer_.estimated;
     improve(entry, {Quick{"data"}, Quick{"data", {}, strategies::ShareRule::proportional},
                     Quick{"data", 3}});
+    constexpr auto equal = strategies::ShareRule::equal;
+    if (!is_large(entry)) {
+      improve(entry, {Quick{"tensor", 3, equal, strategies::Recompute::none},
+                      Quick{"tensor", 3, equal, strategies::Recompute::full}});
+    }
     if (is_large(entry)) improve(entry, {Quick{"tensor"}});
   }
 
@@ -235,6 +252,7 @@ class Buyer {
       if (before != infinite && vain == most_vain) continue;
       progress.next("searches");
       ++tried;
+      entry.searched = true;
       improve(entry, {Quick{"tensor"}, Quick{"tensor", 1}, Quick{"pipeline"}});
       vain += entry.step == before ? 1 : 0;
       found += entry.plan ? 1 : 0;
@@ -246,7 +264,7 @@ class Buyer {
     for (Entry& entry : entries_) {
       if (entry.closed) continue;
       if (!entry.plan) {
-        ++answer_.unfit;
+        ++(entry.searched ? answer_.unfit : answer_.unsearched);
       } else if (is_late(entry.step)) {
         ++answer_.late;
         entry.step = infinite;
@@ -256,6 +274,21 @@ class Buyer {
       }
     }
     std::erase_if(entries_, [](const Entry& entry) { return entry.step == infinite; });
+  }
+
+  /// False if the job's options or the network leave nothing to accumulate, or to recompute.
+  static bool accumulate(strategies::Recompute recompute, strategies::StrategyInput& input) {
+    const bool degrees = input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
+                         input.context_parallel || input.micro_batches;
+    const auto gpus = std::ssize(devices_of(input.cluster, DeviceKind::gpu));
+    const std::int32_t count = micro_batches_of_one(input.batch, gpus);
+    const bool blocks = !strategies::first_layers_of_blocks(input.network).empty();
+    if (degrees || count == 1 || !blocks) return false;
+    if (input.recompute && *input.recompute != recompute) return false;
+    input.tensor_parallel = input.pipeline_parallel = 1;
+    input.micro_batches = count;
+    input.recompute = recompute;
+    return true;
   }
 
   /// Takes the best plan that fits, if one is better than what the entry has.
@@ -274,6 +307,7 @@ class Buyer {
       input.prices = &prices;
       if (way.zero) input.zero_stage = way.zero;
       if (!equal) input.shares = way.shares;
+      if (way.accumulates && !accumulate(*way.accumulates, input)) continue;
       try {
         lowering::Estimator estimator(input.step());
         Plan plan =

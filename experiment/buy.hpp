@@ -47,17 +47,18 @@ struct BuyRow {
 
 struct BuyAnswer {
   std::vector<BuyRow> rows;  ///< the cheapest first
-  std::size_t candidates = 0, hopeless = 0, unfit = 0, late = 0, costly = 0, estimated = 0;
+  std::size_t candidates = 0, hopeless = 0, unfit = 0, unsearched = 0, late = 0, costly = 0,
+              estimated = 0;
   bool thinned = false;
   std::string question;  ///< "resnet50, batch 256, fp32, momentum"
 };
 
 /// Every candidate gets a lower bound (least_step). Those that an estimate of another dominates in
 /// cost and time are hopeless. The others' plans of data parallelism (equal and proportional
-/// shares, ZeRO 3) are estimated, and for the cheapest bounds of those that may still win also
-/// plans of the strategies that search, tensor and pipeline. Simulated are those that may still be
-/// the cheapest, and those that no other beats in both cost and time. Throws InputError for what
-/// purchases() and Experiment refuse.
+/// shares, ZeRO 3, of transformers with accumulated gradients) are estimated, and for the cheapest
+/// bounds of those that may still win also plans of the strategies that search, tensor and
+/// pipeline. Simulated are those that may still be the cheapest, and those that no other beats in
+/// both cost and time. Throws InputError for what purchases() and Experiment refuse.
 [[nodiscard]] BuyAnswer buy(const BuyRequest& request);
 
 }  // namespace parsim::experiment

@@ -192,7 +192,7 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
   }
   // What candidates of different size and kind cannot have in common, or what buy decides.
   for (const char* flag : {"--tp", "--pp", "--dp", "--vp", "--cp", "--ep", "--etp", "--objective",
-                           "--plan", "--layout", "--scaling"}) {
+                           "--plan", "--layout", "--scaling", "--micro-batches"}) {
     if (!job.arguments.has(flag)) continue;
     throw InputError(where, fmt::format("{}, which 'buy' chooses for each candidate", flag),
                      "accepted: network, batch, precision, optimizer and the like");
@@ -200,6 +200,11 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
   for (const char* flag : {"--override", "--calibrate-with"}) {
     if (!job.arguments.has(flag)) continue;
     throw InputError(where, fmt::format("{}, which is about one cluster", flag),
+                     "accepted: network, batch, precision, optimizer and the like");
+  }
+  for (const Option& option : experiment::options()) {
+    if (option.group != OptionGroup::variation || !job.arguments.has(option.flag)) continue;
+    throw InputError(where, fmt::format("{}, which 'buy' does not simulate", option.flag),
                      "accepted: network, batch, precision, optimizer and the like");
   }
   for (const std::string& name : job.arguments.texts("--strategy")) {

@@ -253,6 +253,11 @@ Document report_purchases(const experiment::BuyRequest& request,
       fmt::format("{} candidates{}: {} hopeless by lower bounds, {} estimated", answer.candidates,
                   answer.thinned ? " (thinned)" : "", answer.hopeless, answer.estimated);
   if (answer.unfit > 0) counts += fmt::format(", {} do not fit in memory", answer.unfit);
+  if (answer.unsearched > 0) {
+    counts += fmt::format(
+        ", {} do not fit with data parallelism, and other plans of them were not searched",
+        answer.unsearched);
+  }
   if (answer.late > 0) counts += fmt::format(", {} take too long", answer.late);
   if (answer.costly > 0) counts += fmt::format(", {} rents exceed the budget", answer.costly);
   document.notes.push_back(counts + fmt::format(", {} simulated", answer.rows.size()));

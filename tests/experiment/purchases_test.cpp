@@ -200,6 +200,33 @@ TEST_CASE("buy: machines far beyond a sample for each GPU are not asked once mor
   CHECK(answer.rows[0].gpus == 64);
 }
 
+TEST_CASE("buy: replicas accumulate gradients where a GPU's samples do not fit at once") {
+  const auto answer = [](const std::string& options) {
+    return buy({.job = read_job("samples = 6400\n[options]\nnetwork = "
+                                "\"gpt:layers=4,hidden=1024,heads=16,seq_length=1024,"
+                                "vocab_size=1000\"\nbatch = 8192\n" +
+                                    options,
+                                "job.toml", "test"),
+                .offers = read_offers(offer("box", "price = \"1k\"", "most = 60"), "offers.toml"),
+                .own = {},
+                .limits = {.budget = {60e3}, .power = {}, .years = 2},
+                .quiet = true});
+  };
+  const BuyAnswer any = answer("");
+  CHECK(any.unfit + any.unsearched == 0);
+  // Plans of `data` alone do not fit on the smaller ones, of which thirty are searched for nothing.
+  const BuyAnswer data = answer("strategy = \"data\"\n");
+  CHECK(data.unfit > 0);
+  CHECK(data.unsearched > 0);
+  const auto fewest = [](const BuyAnswer& of) {
+    std::size_t gpus = 1000;
+    for (const BuyRow& row : of.rows) gpus = std::min(gpus, row.gpus);
+    return gpus;
+  };
+  CHECK(fewest(any) == 2);
+  CHECK(fewest(data) > 60);
+}
+
 TEST_CASE("buy: files of jobs and offers are refused with place, found and accepted") {
   const auto refusal = [](auto read) {
     try {
@@ -239,6 +266,12 @@ TEST_CASE("buy: files of jobs and offers are refused with place, found and accep
   CHECK(of_job(job_text + "override = \"devices.*.memory=1MiB\"\n")
             .find("--override, which is about one cluster; accepted: network") !=
         std::string::npos);
+  CHECK(of_job(job_text + "micro-batches = 2\n").find("--micro-batches, which 'buy' chooses") !=
+        std::string::npos);
+  for (const char* option : {"mtbf = \"10h\"", "jitter = \"5%\""}) {
+    CHECK(of_job(job_text + option + "\n").find(", which 'buy' does not simulate; accepted: net") !=
+          std::string::npos);
+  }
   CHECK(of_job(job_text + "strategy = \"best\"\n").find("strategy 'best'; accepted: data") !=
         std::string::npos);
   CHECK(of_job(job_text + "cluster = \"dgx-v100\"\n")
