@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "core/errors.hpp"
 #include "experiment/checks.hpp"
@@ -182,6 +183,16 @@ double goal_of(strategies::Objective objective, Seconds step, const StepUpkeep& 
       return upkeep.energy ? upkeep.energy->value : unknown;
   }
   return unknown;
+}
+
+std::optional<std::string> objective_note(strategies::Objective objective, const Cluster& cluster) {
+  std::set<std::int32_t> models;
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) models.insert(cluster[gpu].model);
+  if (objective == strategies::Objective::time || models.size() < 2) return std::nullopt;
+  return fmt::format(
+      "the least {} is that of plans near the fastest; a slower one on GPUs of one type alone may "
+      "have less: ask with a cluster of these, or parsim buy",
+      to_text(objective));
 }
 
 void check_objective(strategies::Objective objective, const Cluster& cluster) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/cluster.hpp"
@@ -58,5 +59,8 @@ struct StepUpkeep {
 
 /// Throws InputError if the objective needs a price or power that the cluster lacks.
 void check_objective(strategies::Objective objective, const Cluster& cluster);
+/// Where GPUs differ: among which plans cost or energy is the least.
+[[nodiscard]] std::optional<std::string> objective_note(strategies::Objective objective,
+                                                        const Cluster& cluster);
 
 }  // namespace parsim::experiment

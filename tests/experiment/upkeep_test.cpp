@@ -173,6 +173,18 @@ TEST_CASE("upkeep: overrides of links give them power and leave their rate's sou
   CHECK(cluster.links[0].provenance == plain.links[0].provenance);
 }
 
+TEST_CASE("upkeep: where GPUs differ it is said among which plans cost is the least") {
+  const auto note = [](strategies::Objective objective, const std::string& devices) {
+    return objective_note(
+        objective, topologies::load_cluster("star:4,device=" + devices + ",rate=10GB/s", "test"));
+  };
+  CHECK_FALSE(note(strategies::Objective::time, "t4*2+v100-sxm2*2"));
+  CHECK_FALSE(note(strategies::Objective::cost, "t4"));
+  CHECK(note(strategies::Objective::cost, "t4*2+v100-sxm2*2")
+            .value()
+            .starts_with("the least cost is that of plans near the fastest"));
+}
+
 TEST_CASE("upkeep: --objective orders rows by what it names and needs its numbers") {
   const testing::TemporaryFolder folder;
   const std::string priced =
