@@ -122,13 +122,17 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
 }
 
 void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,
-                            const std::string& profile) {
+                            const std::string& profile, Seconds launch_interval) {
   const auto refuse = [](const std::string& found, const std::string& accepted) {
     throw InputError("--calibrate-with", found, "accepted: " + accepted);
   };
   const std::string usual = sim::cost_sources().front().name;
   if (costs != usual) {
     refuse(fmt::format("rows correct the costs '{}', not '{}'", usual, costs), "one of the two");
+  }
+  if (launch_interval > Seconds{0}) {
+    refuse("given together with --launch-interval, which the rows' steps are not predicted with",
+           "one of the two");
   }
   for (const FittedStep& row : calibration.by) {
     std::error_code none;

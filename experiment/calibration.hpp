@@ -47,9 +47,10 @@ struct RunCalibration {
                                             const Cluster& cluster);
 
 /// Throws InputError at --calibrate-with where kernels have other costs than those of the default
-/// source, or of `profile`, that the rows' factors are of: they would be corrected twice.
+/// source, or of `profile`, that the rows' factors are of, or where launches take time, which the
+/// rows' do not: they would be corrected twice.
 void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,
-                            const std::string& profile);
+                            const std::string& profile, Seconds launch_interval);
 
 /// A line for each row that makes kernels five times faster or slower than the model has them, or
 /// more, which is more likely a wrong unit, batch or GPU.

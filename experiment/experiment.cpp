@@ -253,6 +253,7 @@ Experiment::Experiment(const Request& asked)
   }
   check_batch(network, request.precision, batch, plan ? request.plan_file : "--batch");
   check_objective(request.objective, cluster);
+  if (const auto note = objective_note(request.objective, cluster)) request.notes.push_back(*note);
   check_failures(request.failures, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
   for (std::string& warning : precision_warnings(cluster, request.precision))
@@ -268,7 +269,8 @@ Experiment::Experiment(const Request& asked)
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   if (!request.fitted.empty()) {
     calibration = calibration_of(request.fitted, network, request.precision, cluster);
-    check_calibrated_costs(*calibration, request.costs, request.profile);
+    check_calibrated_costs(*calibration, request.costs, request.profile,
+                           request.sim.launch_interval);
     for (std::string& warning : calibration_warnings(*calibration))
       warnings.push_back(std::move(warning));
     cluster = with_links_between_machines(std::move(cluster), calibration->links);

@@ -45,9 +45,10 @@ struct Folding {
     for (std::size_t r = 0; r < ranks; ++r) {
       for (std::size_t g = 0; g < groups; ++g) units[r].emplace_back(g * ranks + r);
     }
+    const RankSearch search{&cost};
     fold.fold(std::make_shared<const AlikeDevices>(units, std::vector<std::size_t>(ranks, 0),
                                                    ranks * groups),
-              cost);
+              search);
   }
 
   /// Of the convolution: all samples, these channels, all rows and columns.

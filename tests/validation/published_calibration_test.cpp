@@ -327,7 +327,7 @@ TEST_CASE("calibration: rows correct the costs that they were predicted with, an
     request.fitted = {row};
     const experiment::RunCalibration calibration{request.fitted, {1, 1}};
     try {
-      experiment::check_calibrated_costs(calibration, costs, profile);
+      experiment::check_calibrated_costs(calibration, costs, profile, {});
     } catch (const InputError& error) {
       return std::string(error.what());
     }
@@ -348,6 +348,10 @@ TEST_CASE("calibration: rows correct the costs that they were predicted with, an
   row.profile.clear();
   request.fitted = {row};
   request.costs = "constant";
+  CHECK_THROWS_AS(experiment::Experiment{request}, InputError);
+  request.costs = "tiles";
+  CHECK_NOTHROW(experiment::Experiment{request});
+  request.sim.launch_interval = Seconds{3e-5};
   CHECK_THROWS_AS(experiment::Experiment{request}, InputError);
 }
 
