@@ -259,6 +259,21 @@ std::string slots_of(const LaunchMachine& machine, const std::string& type) {
   return text + "\n";
 }
 
+std::optional<std::string> repeated_key_heads(const CarriedPlan& carried) {
+  std::int64_t most = 1;
+  for (const strategies::StageSummary& stage : carried.stages())
+    most = std::max<std::int64_t>(most, stage.tp.value_or(1));
+  for (const Layer& layer : carried.network.layers) {
+    const Attention* attention = layer.kind.as<Attention>();
+    if (attention == nullptr || attention->key_heads >= most) continue;
+    return fmt::format(
+        "{} on groups of {} devices: Megatron-LM divides their weights and gathers their output, "
+        "here each device has them whole",
+        counted(attention->key_heads, "key/value head"), most);
+  }
+  return std::nullopt;
+}
+
 std::string hostfile_of(const std::vector<LaunchMachine>& machines) {
   std::string text;
   for (const LaunchMachine& machine : machines) text += slots_of(machine);

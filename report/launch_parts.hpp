@@ -75,6 +75,12 @@ class CarriedPlan {
   mutable std::vector<DeviceId> ranks_;  ///< once asked for: trainers ask one after another
 };
 
+/// A line where stages have tensor-parallel groups of more devices than key/value heads. There
+/// Megatron-LM divides the fused product for queries, keys and values all the same, and all-gathers
+/// its output (megatron/core/transformer/attention.py, get_query_key_value_tensors); plans have
+/// each device compute the keys and values that it needs.
+[[nodiscard]] std::optional<std::string> repeated_key_heads(const CarriedPlan& carried);
+
 /// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.
 [[nodiscard]] std::string slots_of(const LaunchMachine& machine, const std::string& type = "");
 /// A line for each machine.

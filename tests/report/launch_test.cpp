@@ -307,6 +307,30 @@ TEST_CASE("launch: the script sets CUDA_DEVICE_MAX_CONNECTIONS where Megatron-LM
   CHECK(seen(fsdp, "export CUDA_DEVICE_MAX_CONNECTIONS=1; ") == "unset\n");
 }
 
+TEST_CASE("launch: groups of more devices than key/value heads are said to have them whole") {
+  const auto four = [](experiment::Request& request) {
+    request.network =
+        "gpt:layers=2,hidden=64,heads=4,kv_heads=2,seq_length=32,vocab_size=256,ffn_hidden=256";
+    request.tensor_parallel = 4;
+    request.pipeline_parallel = 1;
+  };
+  const auto two = [](experiment::Request& request) {
+    request.network =
+        "gpt:layers=2,hidden=64,heads=4,kv_heads=2,seq_length=32,vocab_size=256,ffn_hidden=256";
+    request.tensor_parallel = 2;
+    request.pipeline_parallel = 1;
+  };
+  const auto said = [](const Made& of) {
+    const Launch files =
+        launch_files(Trainer::megatron, of.experiment->network, of.experiment->cluster, of.plan);
+    return std::count(files.not_carried.begin(), files.not_carried.end(),
+                      "2 key/value heads on groups of 4 devices: Megatron-LM divides their weights "
+                      "and gathers their output, here each device has them whole");
+  };
+  CHECK(said(made(machines, 2, four)) == 1);
+  CHECK(said(made(machines, 2, two)) == 0);
+}
+
 TEST_CASE("launch: groups that Megatron-LM's model cannot have are refused") {
   const auto eight = [](experiment::Request& request) {
     request.tensor_parallel = 8;
