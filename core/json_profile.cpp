@@ -82,7 +82,6 @@ void fields(auto& visit, Of<LinkFit> auto& link) {
 void fields(auto& visit, Of<Measurement> auto& run) {
   visit("network", run.network);
   visit("strategy", run.strategy);
-  visit.optional("settings", run.settings, "batch, precisions and optimizer of the step");
   visit("error", run.error);
   visit("fits", run.fits);
   visit("step", run.step);
@@ -90,6 +89,7 @@ void fields(auto& visit, Of<Measurement> auto& run) {
   visit("spans", run.timeline.spans);
   visit.optional("device_bytes", run.device_bytes,
                  Rule(Limits{0, std::int64_t{1} << 50}, "memory that the step took, by device"));
+  visit.optional("settings", run.settings, "batch, precisions and optimizer of the step");
 }
 
 /// Pairs that slow each other down; all others have the factor 1.
