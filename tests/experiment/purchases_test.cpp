@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "experiment/buy.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/long_tests.hpp"
 #include "topologies/cluster_file.hpp"
 #include "topologies/topologies.hpp"
 
@@ -201,15 +202,18 @@ TEST_CASE("buy: machines far beyond a sample for each GPU are not asked once mor
 }
 
 TEST_CASE("buy: replicas accumulate gradients where a GPU's samples do not fit at once") {
-  const auto answer = [](const std::string& options) {
+  // With many machines some are not searched.
+  const bool many = testing::long_tests();
+  const auto answer = [&](const std::string& options) {
     return buy({.job = read_job("samples = 6400\n[options]\nnetwork = "
                                 "\"gpt:layers=4,hidden=1024,heads=16,seq_length=1024,"
-                                "vocab_size=1000\"\nbatch = 8192\n" +
-                                    options,
+                                "vocab_size=1000\"\nbatch = " +
+                                    std::string(many ? "8192" : "1024") + "\n" + options,
                                 "job.toml", "test"),
-                .offers = read_offers(offer("box", "price = \"1k\"", "most = 60"), "offers.toml"),
+                .offers = read_offers(
+                    offer("box", "price = \"1k\"", many ? "most = 60" : "most = 8"), "offers.toml"),
                 .own = {},
-                .limits = {.budget = {60e3}, .power = {}, .years = 2},
+                .limits = {.budget = {many ? 60e3 : 8e3}, .power = {}, .years = 2},
                 .quiet = true});
   };
   const BuyAnswer any = answer("");
@@ -217,14 +221,14 @@ TEST_CASE("buy: replicas accumulate gradients where a GPU's samples do not fit a
   // Plans of `data` alone do not fit on the smaller ones, of which thirty are searched for nothing.
   const BuyAnswer data = answer("strategy = \"data\"\n");
   CHECK(data.unfit > 0);
-  CHECK(data.unsearched > 0);
+  CHECK((data.unsearched > 0) == many);
   const auto fewest = [](const BuyAnswer& of) {
     std::size_t gpus = 1000;
     for (const BuyRow& row : of.rows) gpus = std::min(gpus, row.gpus);
     return gpus;
   };
   CHECK(fewest(any) == 2);
-  CHECK(fewest(data) > 60);
+  CHECK(fewest(data) > (many ? 60U : 8U));
 }
 
 TEST_CASE("buy: files of jobs and offers are refused with place, found and accepted") {
