@@ -131,7 +131,7 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
     refuse(fmt::format("rows correct the costs '{}', not '{}'", usual, costs), "one of the two");
   }
   if (launch_interval > Seconds{0}) {
-    refuse("given together with --launch-interval, which the rows' steps are not predicted with",
+    refuse("given together with --launch-interval, but rows are predicted without it",
            "one of the two");
   }
   for (const FittedStep& row : calibration.by) {

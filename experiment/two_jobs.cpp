@@ -232,7 +232,8 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
         "accepted: a plan for the cluster of the first job, on other devices of it");
   }
   if (experiment.request.sim.fidelity == sim::Fidelity::analytic) {
-    throw InputError("--fidelity", "analytic together with --beside, whose formulas share no link",
+    throw InputError("--fidelity",
+                     "analytic together with --beside, but its formulas have no contention",
                      "accepted: p2p, hops or macro");
   }
   sim::SimOptions options = experiment.step_options();

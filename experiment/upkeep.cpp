@@ -190,8 +190,9 @@ std::optional<std::string> objective_note(strategies::Objective objective, const
   for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) models.insert(cluster[gpu].model);
   if (objective == strategies::Objective::time || models.size() < 2) return std::nullopt;
   return fmt::format(
-      "the least {} is that of plans near the fastest; a slower one on GPUs of one type alone may "
-      "have less: ask with a cluster of these, or parsim buy",
+      "only plans near the fastest are compared by {}; a slower plan on GPUs of one type may have "
+      "less "
+      "of it: ask about a cluster of these alone, or use parsim buy",
       to_text(objective));
 }
 

@@ -46,10 +46,8 @@ std::int64_t seq_length_of(const Design& design, std::string_view key, std::int6
   }
   constexpr std::int64_t usual = 8192;  // what models are mostly trained with, or less
   if (design.seq_length == 0 && most > usual) {
-    design.network.warnings.push_back(
-        fmt::format("samples have {} tokens, all that the model has positions for: --dim "
-                    "seq_length=N for fewer",
-                    most));
+    design.network.warnings.push_back(fmt::format(
+        "samples have {} tokens, the model's maximum: --dim seq_length=N for fewer", most));
   }
   return design.seq_length == 0 ? most : design.seq_length;
 }

@@ -228,8 +228,7 @@ std::optional<std::string> other_head(const Config& config, const Network& netwo
                                     [](const Layer& layer) { return layer.name == "lm_head"; });
   if (architectures.empty() || generates || !has_head) return std::nullopt;
   return fmt::format(
-      "architecture {} is taken as a language model: its head has scores of all words for every "
-      "token",
+      "architecture {} is simulated with a language-model head, which has logits for every token",
       json::shown(architectures.front()));
 }
 

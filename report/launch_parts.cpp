@@ -267,8 +267,9 @@ std::optional<std::string> repeated_key_heads(const CarriedPlan& carried) {
     const Attention* attention = layer.kind.as<Attention>();
     if (attention == nullptr || attention->key_heads >= most) continue;
     return fmt::format(
-        "{} on groups of {} devices: Megatron-LM divides their weights and gathers their output, "
-        "here each device has them whole",
+        "{} on groups of {} devices: Megatron-LM shards their weights and all-gathers their "
+        "output, "
+        "the predicted step replicates them",
         counted(attention->key_heads, "key/value head"), most);
   }
   return std::nullopt;

@@ -196,8 +196,8 @@ TEST_CASE("two jobs: options that change kernel times are refused") {
     const Plan plan = make_plan(experiment, strategies::strategy("data", "test")).plan;
     CHECK_THROWS_WITH_AS(
         run_with_job(experiment, plan, folder.write("other.json", to_json(plan))),
-        "--fidelity: analytic together with --beside, whose formulas share no link; accepted: p2p, "
-        "hops or macro",
+        "--fidelity: analytic together with --beside, but its formulas have no contention; "
+        "accepted: p2p, hops or macro",
         InputError);
   }
   for (const char* option : {"--launch-interval", "--jitter"}) {

@@ -182,7 +182,7 @@ TEST_CASE("upkeep: where GPUs differ it is said among which plans cost is the le
   CHECK_FALSE(note(strategies::Objective::cost, "t4"));
   CHECK(note(strategies::Objective::cost, "t4*2+v100-sxm2*2")
             .value()
-            .starts_with("the least cost is that of plans near the fastest"));
+            .starts_with("only plans near the fastest are compared by cost"));
 }
 
 TEST_CASE("upkeep: --objective orders rows by what it names and needs its numbers") {

@@ -481,9 +481,10 @@ TEST_CASE("hugging face: an architecture with another head than a language model
     const std::vector<std::string>& warnings = network.warnings;
     return warnings.size() == published(model).warnings.size() ? "" : warnings.back();
   };
-  CHECK(last_warning("tinyllama-1.1b", "[\"LlamaForSequenceClassification\"]") ==
-        "architecture LlamaForSequenceClassification is taken as a language model: its head has "
-        "scores of all words for every token");
+  CHECK(
+      last_warning("tinyllama-1.1b", "[\"LlamaForSequenceClassification\"]") ==
+      "architecture LlamaForSequenceClassification is simulated with a language-model head, which "
+      "has logits for every token");
   CHECK(last_warning("gpt2", "[\"GPT2Model\"]").starts_with("architecture GPT2Model"));
   CHECK(last_warning("gpt2", "[\"GPT2LMHeadModel\"]").empty());
   CHECK(last_warning("tinyllama-1.1b", "[\"LlamaForCausalLM\"]").empty());

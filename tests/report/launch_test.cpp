@@ -324,8 +324,8 @@ TEST_CASE("launch: groups of more devices than key/value heads are said to have 
     const Launch files =
         launch_files(Trainer::megatron, of.experiment->network, of.experiment->cluster, of.plan);
     return std::count(files.not_carried.begin(), files.not_carried.end(),
-                      "2 key/value heads on groups of 4 devices: Megatron-LM divides their weights "
-                      "and gathers their output, here each device has them whole");
+                      "2 key/value heads on groups of 4 devices: Megatron-LM shards their weights "
+                      "and all-gathers their output, the predicted step replicates them");
   };
   CHECK(said(made(machines, 2, four)) == 1);
   CHECK(said(made(machines, 2, two)) == 0);
