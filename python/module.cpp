@@ -68,6 +68,7 @@ std::string table() {
                        {"key", option.key},
                        {"repeats", option.rules.repeats},
                        {"everywhere", option.verbs.empty()},
+                       {"in_plan", option.is_in_plan_file()},
                        {"writes", option.writes_file()}});
   }
   return Json{
@@ -94,6 +95,24 @@ class Signals {
   std::chrono::steady_clock::time_point last_{};
 };
 
+/// Refuses a plan of another step than the one asked about: it would be compared with plans that do
+/// more work, or less.
+void check_answers(const Plan& plan, const strategies::StrategyInput& asked,
+                   const std::string& where) {
+  const auto expect = [&](const std::string& found, const std::string& accepted) {
+    if (found == accepted) return;
+    throw InputError(where, "a plan with " + found,
+                     fmt::format("accepted: {}, as asked", accepted));
+  };
+  expect(fmt::format("batch {}", plan.batch), fmt::format("batch {}", asked.batch));
+  expect(fmt::format("precision {}", to_text(plan.precision)),
+         fmt::format("precision {}", to_text(asked.precision)));
+  expect(fmt::format("gradients in {}", to_text(plan.reduce_precision)),
+         fmt::format("gradients in {}", to_text(asked.reduce_precision)));
+  expect(fmt::format("optimizer {}", to_text(plan.optimizer)),
+         fmt::format("optimizer {}", to_text(asked.optimizer)));
+}
+
 /// Calls a function of Python's, which holds no lock meanwhile, and reads the plan that it returns.
 /// An InputError is passed on as what it is: the strategy has no plan for this input.
 Plan ask_python(const PythonStrategy& strategy, const strategies::StrategyInput& input) {
@@ -103,7 +122,10 @@ Plan ask_python(const PythonStrategy& strategy, const strategies::StrategyInput&
   const py::gil_scoped_acquire held;
   try {
     const std::string text = py::cast<std::string>(strategy.second(network, cluster, input.batch));
-    return plan_from_json(text, fmt::format("strategy {}", strategy.first));
+    const std::string where = fmt::format("strategy {}", strategy.first);
+    Plan plan = plan_from_json(text, where);
+    check_answers(plan, input, where);
+    return plan;
   } catch (py::error_already_set& error) {
     const py::object input_error = py::module_::import("parsim._errors").attr("InputError");
     if (!error.matches(input_error)) throw;

@@ -115,18 +115,48 @@ class Call:
 
 class Subject(Record):
     """The network or cluster that a strategy gets: what show() says about it. Passed on to a
-    function of parsim, it stands for what the caller gave."""
+    function of parsim, it stands for what the caller gave, with the rest of the question."""
+
+
+def is_of_question(option):
+    """Whether a plan must follow the option to be an answer: not which strategies are asked, nor
+    what is varied, written or shown."""
+    return option['group'] in ('Memory', 'Model') or option['flag'] in (
+        '--batch', '--dim', '--expert-imbalance', '--optimizer', '--override', '--precision',
+        '--reduce-precision')
+
+
+def with_question(arguments, keywords):
+    """The arguments, and what they do not say of the question of a strategy whose network or
+    cluster is among them. A plan that is given has its own batch, precision, ..."""
+    said = {keywords[name]['flag'] for name, value in arguments.items()
+            if name in keywords and value is not None}
+    planned = '--plan' in said
+    question = {}
+    for subject in arguments.values():
+        if isinstance(subject, Subject):
+            question.update(subject.__dict__['question'])
+    carried = {name: value for name, value in question.items()
+               if name in keywords and keywords[name]['flag'] not in said
+               and not (planned and keywords[name]['in_plan'])}
+    return {**arguments, **carried}
 
 
 def strategy_of(function, given):
     """The function from texts to a text that the program calls."""
     takes_batch = 'batch' in inspect.signature(function).parameters
+    every = {name: option for verb in TABLE['verbs'] for name, option in keywords_of(verb)[1].items()}
 
     def plan(network, cluster, batch):
         subjects = []
-        for name, text in (('network', network), ('cluster', cluster)):
+        question = {name: value for name, value in {**given, 'batch': batch}.items()
+                    if name in every and is_of_question(every[name])}
+        for name, text, others in (('network', network, {'--override'}),
+                                   ('cluster', cluster, {'--dim', '--expert-imbalance'})):
             subjects.append(Subject(records(text)))
             subjects[-1].__dict__['given'] = given.get(name, subjects[-1].name)
+            subjects[-1].__dict__['question'] = {
+                key: value for key, value in question.items() if every[key]['flag'] not in others}
         made = function(*subjects, batch=batch) if takes_batch else function(*subjects)
         return json.dumps(made)
     return plan
@@ -140,6 +170,7 @@ def run_verb(verb, arguments):
         plan = arguments.get('plan')
         if isinstance(plan, Plan):  # networks and clusters that only Python holds
             arguments = {**plan.given, **arguments}
+        arguments = with_question(arguments, keywords)
         call = Call(folder, dict(arguments))
         call.words.append(verb['name'])
         for name, word in words.items():

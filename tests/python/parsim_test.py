@@ -212,6 +212,51 @@ class Forms(unittest.TestCase):
         with self.assertRaisesRegex(ZeroDivisionError, 'mine'):
             parsim.compare(**job, strategies=['data', wrong])
 
+    def test_strategies_plan_the_question(self):
+        def same(network, cluster):
+            return parsim.plan(network=network, cluster=cluster, strategy='data')
+        language = {'network': BERT, 'cluster': CLUSTER, 'batch': 8, 'dim': {'seq_length': 32},
+                    'overrides': ['devices.*.memory=8GiB'], 'zero': 1, 'fusion': 'compiled'}
+        for job in [{**language, 'precision': 'fp16', 'optimizer': 'adam'},
+                    {**language, 'precision': 'bf16', 'reduce_precision': 'bf16'},
+                    {**SMALL, 'optimizer': 'sgd'}, {'network': 'lenet5', 'cluster': STAR}]:
+            rows = parsim.compare(**job, strategies=['data', same]).results
+            self.assertEqual({'data', 'same'}, {row.strategy for row in rows})
+            self.assertEqual(rows[0].step_time_s, rows[1].step_time_s, job)
+
+    def test_plans_of_another_question(self):
+        for asked, found in [({'batch': 4}, 'batch 4; accepted: batch 64, as asked'),
+                             ({'precision': 'fp16'},
+                              'precision fp16; accepted: precision fp32, as asked'),
+                             ({'reduce_precision': 'bf16'},
+                              'gradients in bf16; accepted: gradients in fp32, as asked'),
+                             ({'optimizer': 'adam'},
+                              'optimizer adam; accepted: optimizer momentum, as asked')]:
+            def other(network, cluster, asked=tuple(asked.items())):
+                return parsim.plan(network=network, cluster=cluster, strategy='data',
+                                   **dict(asked))
+            rows = parsim.compare(**SMALL, strategies=['data', other]).results
+            self.assertEqual([f'strategy other: a plan with {found}'],
+                             [row.error for row in rows if row.strategy == 'other'])
+
+    def test_what_strategies_get_is_passed_on(self):
+        def same(network, cluster):
+            seen.append(parsim.show('network', network).forward_flops_per_sample)
+            seen.append(parsim.show('cluster', cluster).devices[0].memory_bytes)
+            parsim.collective('all-reduce', cluster=cluster)
+            plan = parsim.plan(network=network, cluster=cluster, strategy='data')
+            for one in (plan, dict(plan)):
+                step = parsim.simulate(network=network, cluster=cluster, plan=one)
+                seen.append((step.step_time_s, step.inputs.precision))
+            return plan
+        seen = []
+        row = parsim.simulate(network=BERT, cluster=CLUSTER, batch=8, precision='fp16',
+                              dim={'seq_length': 32}, overrides=['devices.*.memory=8GiB'],
+                              strategy=same)
+        shown = parsim.show('network', BERT, dim={'seq_length': 32})
+        self.assertEqual([shown.forward_flops_per_sample, 8 << 30,
+                          (row.step_time_s, 'fp16'), (row.step_time_s, 'fp16')], seen)
+
 
 class Refusals(unittest.TestCase):
     """InputError where the command line ends with exit code 2."""
