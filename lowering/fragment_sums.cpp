@@ -1,6 +1,7 @@
 // The fragments that sum: partial results of a layer, and gradients of parameters.
 #include <algorithm>
 
+#include "core/hash.hpp"
 #include "lowering/fragments.hpp"
 #include "lowering/unit_finder.hpp"
 
@@ -95,17 +96,22 @@ const std::vector<SumFragment>* Fragments::sums(const std::vector<ParameterId>& 
 
 namespace {
 
-/// Leaves the kept units' devices in a group, now `whole`, of all units. False if others have
-/// other shares.
+/// Whether devices of a group of all units have as many elements of its states as the kept ones
+/// that they are like.
+bool shares_alike(const SyncGroup& whole, const AlikeUnits& units) {
+  if (whole.zero_stage == 0) return true;
+  return std::all_of(whole.devices.begin(), whole.devices.end(), [&](DeviceId device) {
+    return whole.shard_of(device) == whole.shard_of(units.kept(device));
+  });
+}
+
+/// Leaves the kept units' devices in a group, now `whole`, of all units. False if a ZeRO group is
+/// within no unit.
 bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
   if (group.served() || !group.mirrors.empty()) return false;
   const auto elsewhere = [&](DeviceId device) { return !units.keeps(device); };
   std::erase_if(group.devices, elsewhere);
   if (whole.zero_stage == 0) return true;
-  for (std::size_t d = 0; d < whole.devices.size(); ++d) {
-    const std::size_t kept = whole.index_of(units.kept(whole.devices[d]));
-    if (whole.shards[whole.seats[d].rank] != whole.shards[whole.seats[kept].rank]) return false;
-  }
   group.seats.clear();
   for (const DeviceId device : group.devices)
     group.seats.push_back(whole.seats[whole.index_of(device)]);
@@ -152,8 +158,11 @@ bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, 
     whole.contents.clear();
     whole.layers.clear();
     Split split{nullptr, whole};
-    if (reduce(whole, units, split.kept))
+    if (!shares_alike(whole, units)) {
+      tell_apart(whole);
+    } else if (reduce(whole, units, split.kept)) {
       split.whole = std::make_shared<const SyncGroup>(std::move(whole));
+    }
     found = splits_.emplace(std::move(key), std::move(split)).first;
   }
   const Split& split = found->second;
@@ -164,6 +173,14 @@ bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, 
   kept.layers = std::move(group.layers);
   group = std::move(kept);
   return true;
+}
+
+void Fragments::tell_apart(const SyncGroup& whole) {
+  apart_.resize(cluster_.devices.size());
+  for (const DeviceId device : whole.devices) {
+    std::uint64_t& number = apart_[device.index()];
+    number = hash_combine(number, whole.shard_of(device));
+  }
 }
 
 std::optional<std::vector<SumFragment>> Fragments::make_sums(

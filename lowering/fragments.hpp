@@ -222,6 +222,9 @@ class Fragments {
   const std::vector<SumFragment>* sums(const std::vector<ParameterId>& bucket,
                                        const std::vector<std::int32_t>& numbers,
                                        const AlikeUnits* units);
+  /// By device, numbers that differ where its shares of states do, of the sums of units since the
+  /// last call that were refused for that. Empty: none.
+  [[nodiscard]] std::vector<std::uint64_t> take_apart() { return std::exchange(apart_, {}); }
   /// Cells in all that is remembered: a measure of its size.
   [[nodiscard]] std::size_t cells_kept() const { return cells_kept_; }
 
@@ -275,6 +278,7 @@ class Fragments {
   /// units. False if others have other shares.
   [[nodiscard]] bool split_over_units(const AlikeUnits& units, const ZeroGroup& how,
                                       SumFragment& sum, SyncGroup& group);
+  void tell_apart(const SyncGroup& whole);
   [[nodiscard]] bool price(SumFragment& sum, const AlikeUnits* units);
   [[nodiscard]] PricedCommunication priced(const Movement& movement);
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
@@ -291,6 +295,7 @@ class Fragments {
   bool returns_;
   std::int64_t element_ = 0;
   std::size_t cells_kept_ = 0;
+  std::vector<std::uint64_t> apart_;
   // By layer, for the first of those that are alike.
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only

@@ -123,14 +123,16 @@ void PlanFragments::find_rows() {
 }
 
 void PlanFragments::find_rest() {
-  if (units != nullptr) {
-    try {
+  const bool folded = units != nullptr;
+  try {
+    // Units may turn out to have other shares of the states than those that they are like.
+    for (; units != nullptr; find_layers(*wanted_)) {
       if (find_rest_of_plan()) return;
-    } catch (const InputError&) {  // refused again below, for all devices
     }
+  } catch (const InputError&) {  // refused again below, for all devices
     units = nullptr;
-    use(*wanted_);
   }
+  if (folded) use(*wanted_);
   ensure(find_rest_of_plan(), "all devices of a plan make up its sums");
 }
 
@@ -155,6 +157,7 @@ bool PlanFragments::find_rest_of_plan() {
     sums_of_bucket_.assign(buckets_.size(), nullptr);
   }
   sums.clear();
+  bool alike = true;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto touched = [&](ParameterId id) {
       const std::vector<LayerId>& users = structure.users[id.index()];
@@ -164,13 +167,15 @@ bool PlanFragments::find_rest_of_plan() {
     if (sums_of_bucket_[b] == nullptr ||
         std::any_of(buckets_[b].begin(), buckets_[b].end(), touched)) {
       sums_of_bucket_[b] = fragments_->sums(buckets_[b], numbers, units);
-      if (sums_of_bucket_[b] == nullptr) {
-        buckets_.clear();
-        finder_->refuse();
-        return false;
-      }
+      alike = alike && sums_of_bucket_[b] != nullptr;
     }
+    if (!alike) continue;  // how all buckets differ is asked at once
     for (const SumFragment& sum : *sums_of_bucket_[b]) sums.push_back(&sum);
+  }
+  if (!alike) {
+    buckets_.clear();
+    finder_->refuse(*wanted_, fragments_->take_apart());
+    return false;
   }
   changed_.assign(layers.size(), false);
   stale_.assign(layers.size(), false);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/dag_traffic.hpp"
+#include "core/hash.hpp"
 #include "lowering/unit_ways.hpp"
 
 namespace parsim::lowering {
@@ -105,12 +106,12 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
   if (known == recipes_.end()) {
     constexpr std::size_t most_recipes = 4096;
     if (recipes_.size() == most_recipes) recipes_.clear();
-    known = recipes_.emplace(std::move(key), recipe_of(plan)).first;
+    known = recipes_.emplace(std::move(key), recipe_of(plan, {})).first;
   }
-  Recipe& recipe = known->second;
-  last_ = &recipe;
+  last_ = &known->second;
   last_shards_ = shards(plan);
-  if (recipe.units == nullptr || (recipe.whole_if_sharded && last_shards_)) return false;
+  const Recipe& recipe = last_shards_ && last_->if_sharded != nullptr ? *last_->if_sharded : *last_;
+  if (recipe.units == nullptr) return false;
   Plan& first = folded.plan;
   folded.units = recipe.units;
   first.batch = 0;
@@ -155,13 +156,25 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
   return true;
 }
 
-void UnitFinder::refuse() {
-  if (last_shards_) last_->whole_if_sharded = true;
-  if (!last_shards_) last_->units = nullptr;
+void UnitFinder::refuse(const Plan& plan, std::vector<std::uint64_t> apart) {
+  if (!last_shards_) {
+    last_->units = nullptr;
+    return;
+  }
+  const Recipe& before = last_->if_sharded != nullptr ? *last_->if_sharded : *last_;
+  auto finer = std::make_shared<Recipe>();
+  if (!apart.empty()) {
+    for (std::size_t d = 0; d < before.apart.size(); ++d)
+      apart[d] = hash_combine(before.apart[d], apart[d]);
+    static_cast<void>(find_lists(plan));
+    *finer = recipe_of(plan, std::move(apart));
+    if (finer->units == before.units) finer->units = nullptr;
+  }
+  last_->if_sharded = std::move(finer);
 }
 
 /// Parts of the coarsest list that are next to each other make up a unit.
-UnitFinder::Recipe UnitFinder::recipe_of(const Plan& plan) {
+UnitFinder::Recipe UnitFinder::recipe_of(const Plan& plan, std::vector<std::uint64_t> apart) {
   const List& coarsest = *std::min_element(
       lists_.begin(), lists_.end(),
       [](const List& a, const List& b) { return a.cut.sizes.size() < b.cut.sizes.size(); });
@@ -174,13 +187,17 @@ UnitFinder::Recipe UnitFinder::recipe_of(const Plan& plan) {
       if (part % each == 0) ends.push_back(ends.empty() ? 0 : ends.back());
       ends.back() += sizes[part];
     }
-    if (auto recipe = in_units(ends, plan)) return *std::move(recipe);
+    if (auto recipe = in_units(ends, plan, apart)) {
+      recipe->apart = std::move(apart);
+      return *std::move(recipe);
+    }
   }
   return {};
 }
 
 std::optional<UnitFinder::Recipe> UnitFinder::in_units(const std::vector<std::int64_t>& ends,
-                                                       const Plan& plan) {
+                                                       const Plan& plan,
+                                                       const std::vector<std::uint64_t>& apart) {
   const std::size_t count = ends.size();
   // By unit: its devices, and its parts of each list, from one number to another.
   std::vector<std::vector<DeviceId>> devices(count);
@@ -229,6 +246,7 @@ std::optional<UnitFinder::Recipe> UnitFinder::in_units(const std::vector<std::in
     for (const DeviceId device : devices[u]) {
       key.push_back(cluster_[device].model);
       if (cost_ != nullptr) key.push_back(cost_->alike(device));
+      if (!apart.empty()) key.push_back(static_cast<std::int64_t>(apart[device.index()]));
       key.push_back(ranks_of[device.index()]);
     }
     for (std::size_t l = 0; l < lists_.size(); ++l) {

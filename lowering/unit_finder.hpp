@@ -37,8 +37,12 @@ class UnitFinder {
   };
   /// As many units as possible; false if none are alike. `folded` keeps its memory.
   [[nodiscard]] bool fold(const Plan& plan, Folded& folded);
-  /// The plan that was folded last has no units after all: they do not sum alike.
-  void refuse();
+  /// The units of the plan that was folded last do not sum alike. Folded again, it has others, or
+  /// none.
+  ///
+  /// apart   by device: a number; units with others have other shares of its states. Empty: they
+  ///         differ otherwise
+  void refuse(const Plan& plan, std::vector<std::uint64_t> apart);
 
  private:
   /// A cut by sample with its devices.
@@ -50,15 +54,17 @@ class UnitFinder {
   struct Recipe {
     const AlikeUnits* units = nullptr;  ///< null: none
     std::vector<std::vector<std::size_t>> kept;
-    bool whole_if_sharded = false;  ///< no units if states are sharded
+    std::shared_ptr<Recipe> if_sharded;  ///< of plans that shard states; null: this one
+    std::vector<std::uint64_t> apart;    ///< by device, see tell_apart; empty: all alike
   };
   using Key = std::vector<std::int64_t>;
 
   [[nodiscard]] bool find_lists(const Plan& plan);
-  [[nodiscard]] Recipe recipe_of(const Plan& plan);
+  [[nodiscard]] Recipe recipe_of(const Plan& plan, std::vector<std::uint64_t> apart);
   /// ends   of the units, in samples
   [[nodiscard]] std::optional<Recipe> in_units(const std::vector<std::int64_t>& ends,
-                                               const Plan& plan);
+                                               const Plan& plan,
+                                               const std::vector<std::uint64_t>& apart);
   /// alike   by unit: a number that those have in common whose parts and devices are alike
   [[nodiscard]] const AlikeUnits* units_of(std::vector<std::vector<DeviceId>> devices,
                                            const std::vector<std::size_t>& alike);

@@ -150,6 +150,40 @@ TEST_CASE("folded: where one to three devices and a link are slow, all others ar
                        << ", not folded as units ended apart " << counts.apart);
 }
 
+// Few gradients have a number of elements that replicas divide.
+TEST_CASE("folded: replicas that shard states fold by the shares that they have") {
+  FoldedCounts counts;
+  const char* const gpt = "gpt:layers=2,hidden=36,heads=4,seq_length=16,vocab_size=61";
+  for (const char* network : {"lenet5", gpt}) {
+    for (const char* machines : {"12x2", "6x4,nics=4", "3x5", "7x1"}) {
+      const World world(network, std::string("nodes:") + machines +
+                                     ",device=v100-sxm2,intra=50GB/s,inter=10GB/s");
+      const auto devices = static_cast<std::int64_t>(world.cluster.devices.size());
+      for (const std::int32_t zero : {1, 2, 3}) {
+        for (const std::int32_t tensor : {1, 2}) {
+          if (tensor == 2 && (network != gpt || devices % 2 != 0)) continue;
+          strategies::StrategyInput input = world.input(2 * devices);
+          input.zero_stage = zero;
+          input.tensor_parallel = tensor;
+          input.pipeline_parallel = 1;
+          const Plan plan =
+              tensor == 1 ? strategies::plan_data(input) : strategies::plan_tensor(input);
+          CAPTURE(network);
+          CAPTURE(machines);
+          CAPTURE(zero);
+          CAPTURE(tensor);
+          compare_with_whole(world, *world.cost, strategies::with_memory_options(input, plan),
+                             zero == 2, counts);
+        }
+      }
+    }
+  }
+  CHECK(counts.plans == 30);
+  CHECK(counts.several_classes >= 20);
+  MESSAGE(counts.plans << " plans, " << counts.folded << " folded, " << counts.run << " run, "
+                       << counts.several_classes << " of several classes");
+}
+
 TEST_CASE("folded: one slow device of a thousand is one replica of its own") {
   const World world("alexnet", "nodes:128x8,device=v100-sxm2,intra=150GB/s,inter=12GB/s");
   const Plan plan = strategies::plan_data(world.input(32 * 1024));
