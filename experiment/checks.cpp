@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 #include <variant>
 
 #include "core/dag_algorithms.hpp"
@@ -40,20 +42,23 @@ Traffic traffic(const ExecDag& dag, OpId id, const Collective& collective) {
   const Shares& shares = dag.shares(id);
   const auto element = static_cast<double>(dag.element_bytes(collective.slice.role));
   Traffic bytes{std::vector<double>(members), std::vector<double>(members)};
+  const auto share = [&](std::size_t i) -> const Region& { return dag.region(shares.regions[i]); };
+  if (collective.kind != CollectiveKind::all_to_all) {
+    // A member gathers the others' shares, or contributes to them.
+    std::int64_t all = 0;
+    for (std::size_t i = 0; i < members; ++i) all += share(i).volume();
+    std::vector<double>& others =
+        collective.kind == CollectiveKind::all_gather ? bytes.in : bytes.out;
+    for (std::size_t i = 0; i < members; ++i)
+      others[i] = element * static_cast<double>(all - share(i).volume());
+    return bytes;
+  }
   for (std::size_t i = 0; i < members; ++i) {
     for (std::size_t j = 0; j < members; ++j) {
       if (i == j) continue;
-      const Region& share = dag.region(shares.regions[j]);
-      const double whole = element * static_cast<double>(share.volume());
-      if (collective.kind == CollectiveKind::all_gather) {
-        bytes.in[i] += whole;
-      } else if (collective.kind == CollectiveKind::reduce_scatter) {
-        bytes.out[i] += whole;  // i's contribution to what j gets
-      } else {
-        const Region piece = intersect(share, dag.region(shares.needs[i]));
-        bytes.in[i] += element * static_cast<double>(piece.volume());
-        bytes.out[j] += element * static_cast<double>(piece.volume());
-      }
+      const Region piece = intersect(share(j), dag.region(shares.needs[i]));
+      bytes.in[i] += element * static_cast<double>(piece.volume());
+      bytes.out[j] += element * static_cast<double>(piece.volume());
     }
   }
   return bytes;
@@ -94,6 +99,8 @@ Seconds least_collective(const ExecDag& dag, OpId id, const std::vector<BytesPer
 Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel& cost) {
   const std::vector<BytesPerSecond> rates = device_rates(cluster);
   DeviceTimes times(dag, cost);
+  // Layers of one shape have collectives of one size.
+  std::map<std::tuple<CollectiveKind, GroupId, Bytes>, Seconds> collectives;
   Durations result;
   result.times.reserve(dag.size());
   result.origins.reserve(dag.size());
@@ -109,7 +116,11 @@ Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel&
       const auto collective = std::get<Collective>(dag.op(id));
       const std::vector<DeviceId>& group = dag.group(collective.group);
       if (group.size() > 1) {
-        one.time = cost.collective(collective.kind, group, dag.payload(id));
+        const Bytes payload = dag.payload(id);
+        const auto [known, fresh] =
+            collectives.try_emplace({collective.kind, collective.group, payload});
+        if (fresh) known->second = cost.collective(collective.kind, group, payload);
+        one.time = known->second;
         // That is of equal shares. Others may be faster, but not than what devices must receive.
         if (!equal_shares(dag, id)) {
           one.time = std::min(one.time, least_collective(dag, id, rates));
