@@ -352,13 +352,21 @@ std::vector<UnsplitGroup> bucket_groups(
   return groups;
 }
 
-std::vector<SyncGroup> sync_groups(const Network& network, const Cluster& cluster, const Plan& plan,
-                                   const std::vector<std::span<const Cell>>& cells_of_layer) {
+std::vector<SyncGroup> sync_groups(const Network& network, const Cluster& cluster,
+                                   const Plan& plan) {
   const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
   std::vector<SyncGroup> groups;
+  std::map<LayerId, std::vector<Cell>> of_bucket;  // all at once are many
+  const auto cells_of = [&](LayerId user) -> std::span<const Cell> {
+    const auto [entry, fresh] = of_bucket.try_emplace(user);
+    if (fresh) entry->second = cells(network, user, plan.layers[user.index()], samples);
+    return entry->second;
+  };
   for (const std::vector<ParameterId>& bucket : bucket_order(network, plan)) {
+    of_bucket.clear();
     for (auto& [group, how] : bucket_groups(
-             network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
+             network, bucket, users, cells_of,
              [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
       split_states(network, cluster, how, group);
       group.zero_stage = zero_stage_of(group, plan.schedule);

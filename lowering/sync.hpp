@@ -100,13 +100,10 @@ void split_states(const Network& network, const Cluster& cluster, const ZeroGrou
 /// different parts of a parameter; each part forms its own group. Replicas are not summed with each
 /// other: each has the full gradient already, or is a mirror.
 ///
-/// cells_of_layer   cells(…) of every layer
-///
 /// Throws InputError if tied parameters are replicated differently by their layers, if states are
 /// to be split into shares for another number of devices or in groups that are not alike, or for a
 /// parameter server that is a mirror.
-[[nodiscard]] std::vector<SyncGroup> sync_groups(
-    const Network& network, const Cluster& cluster, const Plan& plan,
-    const std::vector<std::span<const Cell>>& cells_of_layer);
+[[nodiscard]] std::vector<SyncGroup> sync_groups(const Network& network, const Cluster& cluster,
+                                                 const Plan& plan);
 
 }  // namespace parsim::lowering

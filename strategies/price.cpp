@@ -24,27 +24,16 @@ namespace parsim::strategies {
 
 namespace {
 
-/// The cells of all layers.
-std::vector<std::vector<Cell>> cells_of(const Network& network, const Plan& plan) {
-  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
-  std::vector<std::vector<Cell>> all;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
-  }
-  return all;
-}
-
 /// The first gradient whose devices make no groups as asked for, and what all gradients' would.
 std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> zero_group_refusal(
     const StrategyInput& input, const Plan& plan) {
   if (input.zero_stage.value_or(0) == 0 || input.zero_group.all()) return std::nullopt;
   const Plan whole = without_memory_options(plan);
-  const std::vector<std::vector<Cell>> all = cells_of(input.network, whole);
   std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> refusal;
   std::size_t divides_all = 0;
   bool by_node = true;
   for (const lowering::SyncGroup& group :
-       lowering::sync_groups(input.network, input.cluster, whole, {all.begin(), all.end()})) {
+       lowering::sync_groups(input.network, input.cluster, whole)) {
     const bool shards = group.devices.size() > 1 && group.mirrors.empty() && !group.served();
     if (!shards) continue;
     const auto makes = [&](const ZeroGroup& groups) {
@@ -201,12 +190,10 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
   std::int32_t stage = 0;
   for (const LayerPlan& layer : plan.layers) stage = std::max(stage, layer.zero.stage);
   if (stage == 0) return {};
-  const std::vector<std::vector<Cell>> all = cells_of(network, plan);
   double whole = 0, split = 0;
   bool replicas = false;
   std::set<std::size_t> sizes;  // of groups, where there are several
-  for (const lowering::SyncGroup& group :
-       lowering::sync_groups(network, cluster, plan, {all.begin(), all.end()})) {
+  for (const lowering::SyncGroup& group : lowering::sync_groups(network, cluster, plan)) {
     replicas = replicas || group.devices.size() > 1;
     if (group.zero_groups.size() > 1) sizes.insert(group.zero_groups[0].size());
     for (const auto& [parameter, region] : group.contents) {

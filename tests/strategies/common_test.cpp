@@ -54,16 +54,9 @@ bool fill_exactly(const std::vector<Region>& boxes, const Region& whole) {
 /// Every index of every parameter is in one sum of gradients, in each replica that has any; and is
 /// updated where it is.
 void check_owners(const World& world, const Plan& plan) {
-  std::vector<std::vector<Cell>> all;
-  std::vector<std::span<const Cell>> by_layer;
-  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
-  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-    all.push_back(cells(world.network, LayerId{l}, plan.layers[l], samples));
-  }
-  by_layer.assign(all.begin(), all.end());
   std::vector<std::vector<Region>> regions(world.network.parameters.size());
   for (const lowering::SyncGroup& group :
-       lowering::sync_groups(world.network, world.cluster, plan, by_layer)) {
+       lowering::sync_groups(world.network, world.cluster, plan)) {
     CHECK_FALSE(group.devices.empty());
     for (const auto& [parameter, region] : group.contents) {
       std::vector<Region>& known = regions[parameter.index()];

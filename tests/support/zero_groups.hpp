@@ -8,18 +8,6 @@
 
 namespace parsim::testing {
 
-/// The groups of devices that sum the gradients of a plan.
-[[nodiscard]] inline std::vector<lowering::SyncGroup> sync_groups_of(const Network& network,
-                                                                     const Cluster& cluster,
-                                                                     const Plan& plan) {
-  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
-  std::vector<std::vector<Cell>> all;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
-  }
-  return lowering::sync_groups(network, cluster, plan, {all.begin(), all.end()});
-}
-
 /// Gives each layer whose replicas split states groups of random size, or machines, where these
 /// are alike.
 [[nodiscard]] inline Plan with_zero_groups(Plan plan, const Network& network,
@@ -30,7 +18,7 @@ namespace parsim::testing {
     const auto ranks = static_cast<std::int32_t>(random() % 5);
     layer.zero.group = ranks == 4 ? ZeroGroup{0, true} : ZeroGroup{ranks, false};
     try {
-      static_cast<void>(sync_groups_of(network, cluster, plan));
+      static_cast<void>(lowering::sync_groups(network, cluster, plan));
     } catch (const InputError&) {
       layer.zero.group = {};
     }
