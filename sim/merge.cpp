@@ -25,9 +25,8 @@ namespace {
 
 /// A difference travels from neighbour to neighbour, such as from stage to stage of a pipeline.
 constexpr int most_rounds = 64;
-/// An all-to-all has a flow for each pair; those that differ are in memory at once here, and all
-/// are looked at in every round.
-constexpr std::size_t most_different_flows = 1 << 24, most_flows = 1 << 28;
+/// An all-to-all has a flow for each pair; those that differ are in memory at once here.
+constexpr std::size_t most_different_flows = 1 << 24;
 
 class Classes {
  public:
@@ -162,7 +161,6 @@ class Classes {
     std::optional<UnitFlows> others;
     if (every_unit_ && units_ != nullptr) others.emplace(*units_, prepared_.table);
     RepeatedCollectives repeated(dag_, prepared_);
-    std::size_t count = 0;
     if (units_ != nullptr) {
       bytes_within_.resize(hop_bytes_.size());
       within_.resize(links_.size());
@@ -171,8 +169,7 @@ class Classes {
       if (prepared_.seconds[i] >= 0) continue;
       const std::size_t of_this = flow_count(dag_, prepared_, OpId{i}) *
                                   (others ? static_cast<std::size_t>(dag_.units(OpId{i})) : 1);
-      count += of_this;
-      if (lists_.flow_count() + of_this > most_different_flows || count > most_flows) {
+      if (lists_.flow_count() + of_this > most_different_flows) {
         communications_.clear();
         return;
       }
@@ -278,30 +275,28 @@ class Classes {
   void color_links() {
     std::fill(carried_.begin(), carried_.end(), 0);
     std::fill(within_.begin(), within_.end(), 0);
-    // Operations of one colour with the same flows, often many, at once.
-    std::vector<Color> colors;
-    for (const Communication& one : communications_) {
-      colors.push_back(mix(mix(operations_[one.op.index()], static_cast<Color>(one.list)),
-                           static_cast<Color>(one.within)));
-    }
-    const std::vector<std::int32_t> first = first_of_colors(colors);
-    std::vector<Color> equals(first.size(), 0);
-    for (const std::int32_t one : first) ++equals[static_cast<std::size_t>(one)];
-    for (std::size_t i = 0; i < equals.size(); ++i) {
-      if (equals[i] == 0) continue;
-      const Communication& one = communications_[i];
-      std::vector<Color>& carried = one.within ? within_ : carried_;
-      for (const OpFlow& flow : lists_.of(one.list)) {
-        const Color of_flow = equals[i] * color_of_flow(operations_[one.op.index()], flow);
-        for (const Hop hop : prepared_.table.routes[flow.route]->hops)
-          carried[hop.index()] += of_flow;
-      }
+    // Of an operation and a flow the product of their colours, so that flows of many operations are
+    // looked at once.
+    std::vector<Color> of_list(lists_.count()), of_list_within(lists_.count());
+    for (const Communication& one : communications_)
+      (one.within ? of_list_within : of_list)[one.list] += mix(0, operations_[one.op.index()]);
+    for (std::size_t list = 0; list < of_list.size(); ++list) {
+      if (of_list[list] != 0) carry(list, of_list[list], carried_);
+      if (of_list_within[list] != 0) carry(list, of_list_within[list], within_);
     }
     for (const std::size_t link : used_links_) {
       Color carried = carried_[link];
       if (units_ != nullptr && units_->hop_unit[link] >= 0)
         carried += within_[units_->hop_origin[link]];
       links_[link] = mix(links_[link], carried);
+    }
+  }
+
+  void carry(std::size_t list, Color operations, std::vector<Color>& carried) const {
+    for (const OpFlow& flow : lists_.of(list)) {
+      const Color of_flow = operations * color_of_flow(0, flow);
+      for (const Hop hop : prepared_.table.routes[flow.route]->hops)
+        carried[hop.index()] += of_flow;
     }
   }
 
