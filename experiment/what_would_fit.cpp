@@ -109,17 +109,13 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
   if (data_fits(input, now, plan)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
   const bool attention = !lowering::attention_scores(experiment.network).empty();
-  // Shards of each parameter on each GPU: where links keep replicas from being folded, a step of
-  // more takes minutes.
-  constexpr std::int64_t most_shards = 4'000'000;
-  const bool quick = gpus * std::ssize(experiment.network.parameters) <= most_shards;
   std::vector<std::string> ways;
   Saving most = now;
   for (const Saving& saving : savings_from(now, attention, splits)) {
     most = saving;
     if (!data_fits(input, saving, plan)) continue;
     ways.push_back("with " + options_of(saving, input.recompute_every));
-    if (memory == 1.0 && quick)
+    if (memory == 1.0)
       ways.back() +=
           fmt::format(" ({})", to_text(step_with(experiment, input, saving, std::move(plan))));
     break;
