@@ -16,6 +16,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/experts.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/agreeing_columns.hpp"
 #include "validation/embedded.hpp"
 #include "validation/measurements.hpp"
 
@@ -354,6 +355,7 @@ Cluster whole_cluster_of(const Claim& claim) {
 
 Cluster cluster_of(const Claim& claim) {
   Cluster cluster = whole_cluster_of(claim);
+  check_gpu(claim, cluster);
   if (column(claim, uncalibrated) == bare) {
     for (Link& link : cluster.links) {
       if (link.line_rate.value > 0) link.rate = link.line_rate;

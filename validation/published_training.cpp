@@ -20,6 +20,7 @@
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
 #include "strategies/strategies.hpp"
+#include "validation/agreeing_columns.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 
@@ -198,7 +199,8 @@ Training::Training(const Claim& claim)
     return;
   }
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
-  batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
+  check_data_parallelism(claim, devices);
+  batch_ = data_parallel_batch(claim, devices);
   input.batch = batch_;
   if (column_contains(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   plan_ = strategies::plan_data(input);

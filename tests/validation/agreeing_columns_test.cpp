@@ -1,0 +1,87 @@
+// Rows whose columns contradict each other, or are of a plan that the row does not have.
+#include "validation/agreeing_columns.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/support/refusal.hpp"
+#include "validation/measurements.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_training.hpp"
+
+namespace parsim::validation {
+namespace {
+
+Claim claim_with(const std::string& columns, const std::string& fields) {
+  return read_measurements("network,n_gpus,precision,value,unit," + columns +
+                               "\nlenet5,8,fp16,16,ms," + fields + "\n",
+                           "f.csv", "f")
+      .at(0);
+}
+
+constexpr const char* a100_machine = "\"nodes:1x8,device=a100-sxm4-80,intra=240GB/s,inter=12GB/s\"";
+
+std::string step_refusal(const std::string& columns, const std::string& fields) {
+  return testing::refusal_of([&] {
+    static_cast<void>(Training(
+        claim_with("gpu,cluster," + columns, std::string("a100,") + a100_machine + "," + fields)));
+  });
+}
+
+void check_gpu_in(const std::string& gpu, const std::string& cluster) {
+  static_cast<void>(cluster_of(claim_with("gpu,cluster", gpu + "," + cluster)));
+}
+
+}  // namespace
+
+TEST_CASE("agreeing columns: a row's GPU is one of its cluster's") {
+  CHECK(testing::refusal_of([&] { check_gpu_in("h100-sxm5", a100_machine); }) ==
+        "f:2:gpu: h100-sxm5, but the cluster has a100-sxm4-80; accepted: a GPU of the cluster "
+        "(nodes:1x8,device=a100-sxm4-80,intra=240GB/s,inter=12GB/s)");
+  CHECK_THROWS_AS(check_gpu_in("A100-PCIe", a100_machine), InputError);
+  for (const char* same : {"A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", "A100", "my-own-card", ""}) {
+    CAPTURE(same);
+    CHECK_NOTHROW(check_gpu_in(same, a100_machine));
+  }
+  const std::string mixed = "mixed-p100-v100";
+  CHECK_NOTHROW(check_gpu_in("V100", mixed));
+  CHECK_NOTHROW(check_gpu_in("P100", mixed));
+  CHECK_THROWS_AS(check_gpu_in("T4", mixed), InputError);
+  // A machine known by its alias.
+  const Claim alias = claim_with("gpu,machine", "P100,\"DGX-1 with V100\"");
+  CHECK_THROWS_AS(static_cast<void>(cluster_of(alias)), InputError);
+}
+
+TEST_CASE("agreeing columns: batches of a step, and of each GPU") {
+  CHECK(step_refusal("batch_per_gpu,global_batch", "32,128") ==
+        "f:2:global_batch: 128, but 8 GPUs with 32 samples each have 256; accepted: global_batch = "
+        "batch_per_gpu x n_gpus");
+  CHECK(step_refusal("batch_per_gpu,global_batch", "32,256") == "accepted");
+  const auto samples = [](const char* columns, const char* fields) {
+    return Training(claim_with(std::string("gpu,") + columns, std::string("a100,") + fields))
+        .samples();
+  };
+  CHECK(samples("batch_per_gpu,global_batch", "16,") == 128);
+  CHECK(samples("batch_per_gpu,global_batch", ",64") == 64);  // was 32 x 8 in silence
+  CHECK(samples("batch_per_gpu,global_batch", ",") == 256);
+}
+
+TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or refused") {
+  CHECK(step_refusal("tp", "8") ==
+        "f:2:tp: 8, but without micro_batch the row is data parallelism; accepted: 1, or with "
+        "column micro_batch, the samples of a replica at once");
+  for (const char* other : {"tp=2", "cp=2", "pp=2", "vp=2", "ep=2", "etp=2", "dp=4", "zero_stage=7",
+                            "recompute=full", "recompute=yes", "recompute_every=2", "layout=1/1",
+                            "grad_accum=4", "sequence_parallel=yes", "bucket=all"}) {
+    CAPTURE(other);
+    const std::string text = other;
+    const std::size_t equals = text.find('=');
+    const std::string found = step_refusal(text.substr(0, equals), text.substr(equals + 1));
+    CHECK(found.starts_with("f:2:" + text.substr(0, equals) + ": " + text.substr(equals + 1)));
+  }
+  CHECK(step_refusal("tp,pp,dp,zero_stage,recompute,grad_accum", "1,1,8,0,none,1") == "accepted");
+  CHECK(step_refusal("tp,pp,dp,zero_stage,recompute,grad_accum", "1,,,,no,") == "accepted");
+}
+
+}  // namespace parsim::validation

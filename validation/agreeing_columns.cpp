@@ -1,0 +1,99 @@
+#include "validation/agreeing_columns.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+#include "validation/published_machines.hpp"
+
+namespace parsim::validation {
+
+namespace {
+
+/// Whether the table of devices has a model of this name, not only the user's cluster.
+bool is_known(const std::string& name) {
+  const auto& known = topologies::device_models();
+  return std::any_of(known.begin(), known.end(),
+                     [&](const DeviceModel& model) { return model.name == name; });
+}
+
+/// parsim's name of the row's GPU; nothing if it has none, or the layout file names the devices.
+std::string named_device(const Claim& claim) {
+  if (!column(claim, "layout_file").empty()) return {};
+  try {
+    return device_of(claim);
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+void check_gpu(const Claim& claim, const Cluster& cluster) {
+  const std::string text = column(claim, "gpu"), named = named_device(claim);
+  if (text.empty() || named.empty()) return;
+  std::vector<std::string> models;
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    const std::string& name = cluster.model(gpu).name;
+    if (name == named || !is_known(name)) return;
+    if (begins_with_name(AliasKind::device, name, text)) return;
+    if (std::find(models.begin(), models.end(), name) == models.end()) models.push_back(name);
+  }
+  throw InputError(location_of(claim, "gpu"),
+                   fmt::format("{}, but the cluster has {}", text, join(models)),
+                   fmt::format("accepted: a GPU of the cluster ({})", cluster.name));
+}
+
+void check_data_parallelism(const Claim& claim, std::int64_t devices) {
+  constexpr std::pair<std::string_view, std::string_view> columns[] = {{"tp", "1"},
+                                                                       {"cp", "1"},
+                                                                       {"pp", "1"},
+                                                                       {"vp", "1"},
+                                                                       {"ep", "1"},
+                                                                       {"etp", "1"},
+                                                                       {"grad_accum", "1"},
+                                                                       {"zero_stage", "0"},
+                                                                       {"recompute", "no"},
+                                                                       {"layout", ""},
+                                                                       {"recompute_every", "1"},
+                                                                       {"sequence_parallel", "no"},
+                                                                       {"bucket", ""},
+                                                                       {"pipeline_sends", ""}};
+  const auto refuse = [&](std::string_view name, std::string_view accepted) {
+    throw InputError(
+        location_of(claim, name),
+        fmt::format("{}, but without micro_batch the row is data parallelism", column(claim, name)),
+        fmt::format("accepted: {}, or with column micro_batch, the samples of a replica at once",
+                    accepted.empty() ? "nothing" : accepted));
+  };
+  for (const auto& [name, value] : columns) {
+    const std::string text = column(claim, name);
+    const bool same = text.empty() || text == value || (value == "no" && text == "none");
+    if (!same) refuse(name, value);
+  }
+  if (count_column(claim, "dp", devices) != devices) refuse("dp", fmt::format("{}", devices));
+}
+
+std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices) {
+  constexpr std::int64_t usual = 32;  // a GPU
+  const std::string each = column(claim, "batch_per_gpu");
+  if (each.empty()) return count_column(claim, "global_batch", usual * devices);
+  const std::int64_t batch = count_column(claim, "batch_per_gpu", usual) * devices;
+  if (const std::int64_t other = count_column(claim, "global_batch", batch); other != batch) {
+    throw InputError(
+        location_of(claim, "global_batch"),
+        fmt::format("{}, but {} GPUs with {} samples each have {}", other, devices, each, batch),
+        "accepted: global_batch = batch_per_gpu x n_gpus");
+  }
+  return batch;
+}
+
+}  // namespace parsim::validation

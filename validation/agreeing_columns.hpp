@@ -1,0 +1,24 @@
+// Columns of a measured step that contradict each other, or that its prediction would not read.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cluster.hpp"
+#include "validation/validation.hpp"
+
+namespace parsim::validation {
+
+/// Throws InputError for column `gpu` if it names a GPU that the row's cluster has none of. A text
+/// that leaves the model open ("A100") agrees with each of its models; one of the user's own
+/// agrees with all.
+void check_gpu(const Claim& claim, const Cluster& cluster);
+
+/// Throws InputError for a column that says something else of the plan than data parallelism over
+/// `devices` without micro-batches, as which a row without `micro_batch` is predicted.
+void check_data_parallelism(const Claim& claim, std::int64_t devices);
+
+/// Samples of a step of such a row: of column batch_per_gpu on each device, without it of
+/// global_batch, without both 32 on each. Throws InputError if the two columns disagree.
+[[nodiscard]] std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices);
+
+}  // namespace parsim::validation
