@@ -63,10 +63,8 @@ class Classes {
   bool refine() {
     if (communications_.empty()) return false;  // kernels are only additions; or too many flows
     if (alone_) {
-      // A transfer would have the flows of all ranks, which share links.
-      if (dag_.fold.ranks != nullptr) return false;
       color_operations();
-      return true;
+      return images_alike();
     }
     if (every_unit_) {
       if (find_classes(false)) return true;
@@ -144,10 +142,12 @@ class Classes {
                return routes_[flow.route] == routes_[flows.front().route];
              });
     };
-    return std::all_of(communications_.begin(), communications_.end(), one_class) &&
-           std::all_of(dag_.fold.images.begin(), dag_.fold.images.end(), [&](const auto& image) {
-             return operations_[image.first.index()] == operations_[image.second.index()];
-           });
+    return std::all_of(communications_.begin(), communications_.end(), one_class) && images_alike();
+  }
+  [[nodiscard]] bool images_alike() const {
+    return std::all_of(dag_.fold.images.begin(), dag_.fold.images.end(), [&](const auto& image) {
+      return operations_[image.first.index()] == operations_[image.second.index()];
+    });
   }
   [[nodiscard]] bool devices_alike() const {
     if (devices_.empty()) return true;
@@ -235,10 +235,11 @@ class Classes {
   void color_lists_alone(const Cluster& cluster) {
     for (std::size_t list = 0; list < lists_.count(); ++list) {
       const std::span<const OpFlow> flows = lists_.of(list);
-      const Seconds time =
-          time_alone({{flows.begin(), flows.end()}, {}, Seconds{0}}, prepared_, cluster);
       // By wait: the last one's is what the least time comes on top of.
-      of_lists_.push_back(mix(mix(0, time), flows.empty() ? Seconds{0} : flows.back().wait));
+      const Seconds wait = flows.empty() ? Seconds{0} : flows.back().wait;
+      const OpFlows together{{flows.begin(), flows.end()}, {}, Seconds{0}};
+      of_lists_.push_back(mix(mix(0, time_alone(together, prepared_, cluster)), wait));
+      of_messages_.push_back(mix(mix(0, longest_alone(flows, prepared_, cluster)), wait));
     }
   }
 
@@ -248,7 +249,10 @@ class Classes {
   }
 
   [[nodiscard]] Color own_color(const Communication& communication) const {
-    return mix(mix(of_lists_[communication.list], communication.longest_wait), communication.least);
+    const bool messages = alone_ && dag_.kind(communication.op) == OpKind::transfer;
+    return mix(
+        mix((messages ? of_messages_ : of_lists_)[communication.list], communication.longest_wait),
+        communication.least);
   }
 
   [[nodiscard]] Color own_color_of_kernel(std::size_t op) const {
@@ -406,6 +410,7 @@ class Classes {
   std::vector<Color> plain_links_;
   // Colours; links by Hop::index().
   std::vector<Color> links_, carried_, within_, devices_, routes_, of_lists_, operations_;
+  std::vector<Color> of_messages_;  ///< without contention: of lists of messages of folded ranks
 };
 
 }  // namespace

@@ -135,10 +135,22 @@ Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared, const Clus
   return time_alone(lone, flows.least, cluster);
 }
 
+Seconds longest_alone(std::span<const OpFlow> flows, const PreparedDag& prepared,
+                      const Cluster& cluster) {
+  Seconds longest{};
+  for (const OpFlow& flow : flows) {
+    const LoneFlow lone{prepared.table.routes[flow.route], static_cast<double>(flow.payload.value),
+                        flow.wait};
+    longest = std::max(longest, time_alone(std::span(&lone, 1), Seconds{0}, cluster));
+  }
+  return longest;
+}
+
 Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op, const Cluster& cluster,
                    const SimulationOutput& output) {
   OpFlows flows;
   flows_of(dag, prepared, op, Fidelity::hops, output, flows);
+  if (dag.kind(op) == OpKind::transfer) return longest_alone(flows.flows, prepared, cluster);
   return time_alone(flows, prepared, cluster);
 }
 

@@ -1,6 +1,7 @@
 // The flows of a transfer or collective of a prepared DAG: their routes, bytes and delays.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "sim/dag_run.hpp"
@@ -20,6 +21,10 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
 /// How long these flows take alone.
 [[nodiscard]] Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared,
                                  const Cluster& cluster);
+/// The longest time that one of these flows takes alone: of a transfer, which has a message of each
+/// folded rank.
+[[nodiscard]] Seconds longest_alone(std::span<const OpFlow> flows, const PreparedDag& prepared,
+                                    const Cluster& cluster);
 /// How long the operation takes alone; adds to `output`, too. Not for a DAG prepared for macro.
 [[nodiscard]] Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op,
                                  const Cluster& cluster, const SimulationOutput& output);

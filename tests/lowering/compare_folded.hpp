@@ -152,8 +152,10 @@ inline void compare_folded(const World& world, const CostModel& cost, const Plan
 
 /// Against the whole DAG, of which nothing is merged.
 inline void compare_with_whole(const World& world, const CostModel& cost, const Plan& plan,
-                               bool nccl, FoldedCounts& counts, Seconds launch_interval = {}) {
+                               bool nccl, FoldedCounts& counts, Seconds launch_interval = {},
+                               sim::Fidelity fidelity = sim::Fidelity::hops) {
   sim::SimOptions options;
+  options.fidelity = fidelity;
   options.engine = sim::Engine::fast;
   options.launch_interval = launch_interval;
   if (nccl) options.collectives = sim::CollectiveCost::nccl;

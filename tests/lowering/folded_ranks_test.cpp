@@ -25,6 +25,7 @@ std::unique_ptr<CostModel> with_slow_device(const World& world, std::size_t numb
 
 TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
   FoldedCounts counts, slow;  // with a device that is slower than the others
+  FoldedCounts alone;         // without contention
   const TemporaryFolder folder;
   // Without biases, which the first rank alone adds.
   const Network llama = networks::load_network(
@@ -55,6 +56,7 @@ TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
           compare_with_whole(world, *world.cost, plan, zero != 0, counts);
           const auto cost = with_slow_device(world, counts.plans * 5);
           compare_with_whole(world, *cost, plan, zero != 0, slow);
+          compare_with_whole(world, *cost, plan, zero != 0, alone, {}, sim::Fidelity::analytic);
         }
       }
     }
@@ -65,10 +67,11 @@ TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
                                  << ", over any links: " << slow.any_links);
   CHECK(slow.ranks >= 15);
   CHECK(slow.any_links >= 15);
+  CHECK(alone.ranks >= 15);
 }
 
 TEST_CASE("folded: ranks that share experts, and those that hand parts to each other") {
-  FoldedCounts counts, slow;
+  FoldedCounts counts, slow, alone;
   std::size_t larger = 0;
   const TemporaryFolder folder;
   const Network mixtral = networks::load_network(
@@ -107,6 +110,8 @@ TEST_CASE("folded: ranks that share experts, and those that hand parts to each o
           if (overlap) compare_with_whole(world, *world.cost, plan, false, counts, Seconds{3e-5});
           const auto cost = with_slow_device(world, counts.plans * 5);
           compare_with_whole(world, *cost, plan, experts == 4, slow);
+          compare_with_whole(world, *world.cost, plan, experts == 4, alone, {},
+                             sim::Fidelity::analytic);
         }
       }
     }
@@ -119,6 +124,8 @@ TEST_CASE("folded: ranks that share experts, and those that hand parts to each o
   CHECK(counts.between_ranks >= 2);
   CHECK(larger >= 10);
   CHECK(slow.ranks >= 3);
+  CHECK(alone.ranks >= 8);
+  CHECK(alone.between_ranks >= 2);
 }
 
 }  // namespace
