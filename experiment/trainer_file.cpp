@@ -146,6 +146,16 @@ void sum_gradients(const TrainerWords& words, LayoutFile& file) {
       "{}: sums of gradients begin after the backward pass, without {}", words.file(), overlap));
 }
 
+/// Parts of the tokens. Of Megatron-LM, and FlagScale after it.
+void read_megatron_context(const TrainerWords& words, std::int64_t parts, LayoutFile& file) {
+  constexpr std::string_view name = "cp-comm-type";
+  if (parts == 1) return;
+  file.context = static_cast<std::int32_t>(parts);
+  if (words.texts(name).size() > 1) words.refuse(name, "one kind");
+  file.context_exchange = parse_spelling<strategies::ContextExchange>(
+      words.text(name).value_or("p2p"), words.where(name));
+}
+
 Optimizer optimizer_of(const TrainerWords& words) {
   const std::string optimizer = words.text("optimizer").value_or("adam");
   if (optimizer == "adam") return Optimizer::adam;
@@ -179,14 +189,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   const std::int64_t blocks = std::ssize(strategies::first_layers_of_blocks(network));
   const std::vector<std::int64_t> stages = blocks_of_megatron(words, blocks, pipeline, chunks);
   file.layout = uniform_layout(words, network, stages, groups, chunks, devices);
-  if (context > 1) {
-    file.context = static_cast<std::int32_t>(context);
-    if (words.texts("cp-comm-type").size() > 1) words.refuse("cp-comm-type", "one kind");
-    if (const auto kind = words.text("cp-comm-type")) {
-      file.context_exchange =
-          parse_spelling<strategies::ContextExchange>(*kind, words.where("cp-comm-type"));
-    }
-  }
+  read_megatron_context(words, context, file);
   const std::int64_t each = words.integer("micro-batch-size").value_or(1);
   set_batch(words, "global-batch-size", words.integer("global-batch-size"), each * groups.data,
             file);
@@ -269,7 +272,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   }
   LayoutFile file;
   file.layout = mesh_layout(words, split_at, network, split, groups, devices);
-  if (groups.front().context > 1) file.context = static_cast<std::int32_t>(groups.front().context);
+  read_megatron_context(words, groups.front().context, file);
   const std::int64_t each = words.integer("micro-batch-size").value_or(1);
   set_batch(words, "global-batch-size", words.integer("global-batch-size"),
             each * groups.front().data, file);

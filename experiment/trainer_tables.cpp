@@ -290,6 +290,22 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   return file;
 }
 
+namespace {
+
+/// Parts of the tokens. An all-to-all of theirs shifts keys and values round a ring (see
+/// report/launch_torchtitan.cpp).
+void read_torchtitan_context(const TrainerWords& words, std::int64_t parts, LayoutFile& file) {
+  constexpr std::string_view name = "parallelism.context_parallel_rotate_method";
+  const std::string method = words.text(name).value_or("allgather");
+  if (method != "allgather" && method != "alltoall") words.refuse(name, "allgather or alltoall");
+  if (parts == 1) return;
+  file.context = static_cast<std::int32_t>(parts);
+  file.context_exchange = method == "alltoall" ? strategies::ContextExchange::p2p
+                                               : strategies::ContextExchange::all_gather;
+}
+
+}  // namespace
+
 LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
                          const Cluster& cluster) {
   check_parallelism(words);
@@ -332,7 +348,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   }
   file.layout =
       uniform_layout(words, network, blocks, groups, std::ssize(blocks) / groups.pipeline, devices);
-  if (groups.context > 1) file.context = static_cast<std::int32_t>(groups.context);
+  read_torchtitan_context(words, groups.context, file);
   // Of a pipeline the local batch has all micro-batches, else one of those that are accumulated.
   constexpr std::string_view local_at = "training.local_batch_size",
                              batch_at = "training.global_batch_size";

@@ -124,6 +124,9 @@ std::string parallelism(const CarriedPlan& carried, const std::vector<Mesh>& mes
       "  overlap_grad_reduce: True\n",
       meshes.front().tp, meshes.front().cp, carried.stages().size(),
       shares_tokens ? "True" : "False", *degrees.zero == 1 ? "True" : "False");
+  if (meshes.front().cp > 1) {
+    text += fmt::format("  cp_comm_type: {}\n", to_text(carried.context_exchange()));
+  }
   text += fmt::format(
       "  hetero:\n"
       "    enable_hetero: True\n"

@@ -35,20 +35,6 @@ std::string layout_of(const std::vector<std::int64_t>& blocks) {
   return text + "L";
 }
 
-/// What attention of a plan with parts of the tokens exchanges, by the name of --cp-comm-type.
-strategies::ContextExchange exchange_of(const Network& network, const Plan& plan) {
-  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-    if (network.layers[l].kind.as<Attention>() == nullptr) continue;
-    const std::vector<Cut>& cuts = plan.layers[l].cuts;
-    const auto by_token = [](const Cut& cut) { return cut.dim == Dim::token; };
-    if (plan.layers[l].ring) return strategies::ContextExchange::p2p;
-    if (std::any_of(cuts.begin(), cuts.end(), by_token)) {
-      return strategies::ContextExchange::all_gather;
-    }
-  }
-  return strategies::ContextExchange::a2a;
-}
-
 /// The line of the script that sets how many of a GPU's queues its streams share, where Megatron-LM
 /// insists: megatron/training/arguments.py, validate_args.
 std::vector<std::string> connections(const strategies::Degrees& degrees) {
@@ -77,7 +63,7 @@ std::vector<std::string> arguments_of(const CarriedPlan& carried) {
   if (degrees.tensor_overlap.value_or(false)) flag("--tp-comm-overlap");
   if (degrees.cp.value_or(1) > 1) {
     value("--context-parallel-size", *degrees.cp);
-    value("--cp-comm-type", to_text(exchange_of(carried.network, plan)));
+    value("--cp-comm-type", to_text(carried.context_exchange()));
   }
   value("--pipeline-model-parallel-size", *degrees.pp);
   const std::vector<std::int64_t> blocks = carried.blocks_by_stage();

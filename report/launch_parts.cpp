@@ -116,6 +116,19 @@ void CarriedPlan::require_split_experts() const {
   refuse("groups of devices leave experts whole", "--etp with the number of --tp");
 }
 
+strategies::ContextExchange CarriedPlan::context_exchange() const {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (network.layers[l].kind.as<Attention>() == nullptr) continue;
+    const std::vector<Cut>& cuts = plan.layers[l].cuts;
+    const auto by_token = [](const Cut& cut) { return cut.dim == Dim::token; };
+    if (plan.layers[l].ring) return strategies::ContextExchange::p2p;
+    if (std::any_of(cuts.begin(), cuts.end(), by_token)) {
+      return strategies::ContextExchange::all_gather;
+    }
+  }
+  return strategies::ContextExchange::a2a;
+}
+
 std::vector<std::int64_t> CarriedPlan::blocks_by_stage() const {
   const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
   const std::int64_t count = std::ssize(strategies::first_layers_of_blocks(network));

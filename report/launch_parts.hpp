@@ -48,6 +48,8 @@ class CarriedPlan {
   /// By stage how many blocks it has: none may be in two stages, the embedding is in the first, the
   /// head in the last.
   [[nodiscard]] std::vector<std::int64_t> blocks_by_stage() const;
+  /// What attention of a plan with parts of the tokens exchanges.
+  [[nodiscard]] strategies::ContextExchange context_exchange() const;
   /// Refuses what Megatron-LM's model cannot do in groups of `tp` devices, which FlagScale trains,
   /// too: heads that they do not divide, and experts without sequence parallelism.
   void require_megatron_groups(std::int64_t tp, bool sequence_parallel) const;

@@ -27,6 +27,10 @@ void check_torchtitan(const CarriedPlan& carried) {
   if (degrees.cp.value_or(1) > 1 && *degrees.zero == 0) {
     carried.refuse("its parts of the tokens hold whole states", "--zero 2 or 3");
   }
+  if (degrees.cp.value_or(1) > 1 &&
+      carried.context_exchange() == strategies::ContextExchange::a2a) {
+    carried.refuse("its parts of the tokens exchange heads", "--cp-comm p2p or all_gather");
+  }
   if (*degrees.dp * degrees.cp.value_or(1) > 1 && *degrees.zero == 1) {
     carried.refuse("it shards optimizer states only", "--zero 2 or 3");
   }
@@ -81,6 +85,13 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
       plan.precision == Precision::bf16 ? "bfloat16" : "float32", replicated,
       *degrees.dp / replicated, *degrees.tp, degrees.cp.value_or(1), *degrees.pp);
   const bool overlaps = degrees.tensor_overlap.value_or(false);
+  if (degrees.cp.value_or(1) > 1) {
+    // Its all-to-all shifts keys and values by one rank: _AllToAllRotater of
+    // torch/distributed/tensor/experimental/_attention.py.
+    const bool ring = carried.context_exchange() == strategies::ContextExchange::p2p;
+    text +=
+        fmt::format("context_parallel_rotate_method = \"{}\"\n", ring ? "alltoall" : "allgather");
+  }
   if (overlaps) text += "enable_async_tensor_parallel = true\n";
   if (shards) {
     text += fmt::format("fsdp_reshard_after_forward = \"{}\"\n",

@@ -120,10 +120,14 @@ std::vector<experiment::Request> requests() {
       if (pipeline == 1) request.zero_stage = 2;
     });
   }
-  add([&](auto& request) {
-    degrees(request, 2, 1, 2);
-    request.context_parallel = 2;
-  });
+  for (const int stage : {0, 3}) {
+    add([&](auto& request) {
+      degrees(request, 2, 1, 2);
+      request.context_parallel = 2;
+      request.zero_stage = stage;
+      request.sequence_parallel = stage > 0;
+    });
+  }
   add([&](auto& request) {
     request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256,experts=4";
     degrees(request, 1, 1, 8);

@@ -59,6 +59,8 @@ experiment::Request drawn(std::mt19937_64& random) {
   }
   request.recompute =
       one_of(strategies::Recompute::none, strategies::Recompute::full, strategies::Recompute::op);
+  using enum strategies::ContextExchange;
+  if (request.context_parallel == 2) request.context_exchange = one_of(p2p, all_gather, a2a);
   return request;
 }
 

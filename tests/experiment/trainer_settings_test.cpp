@@ -1,0 +1,50 @@
+// Settings of trainers' files that change the step: read, or refused by name.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "experiment/experiment.hpp"
+#include "experiment/trainer_file.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+LayoutFile settings_in(const std::string& text, const std::string& file = "run.sh",
+                       const std::string& more = "") {
+  Request request;
+  request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256" + more;
+  request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  const Experiment experiment(request);
+  return read_trainer_file(text, file, experiment.network, experiment.cluster);
+}
+
+std::string setting_refused(const std::string& text, const std::string& file = "run.sh",
+                            const std::string& more = "") {
+  return testing::refusal_of([&] { (void)settings_in(text, file, more); });
+}
+
+TEST_CASE("trainer file: what parts of the tokens exchange") {
+  using enum strategies::ContextExchange;
+  const std::string titan = "[parallelism]\ncontext_parallel_degree = 4\n",
+                    rotate = "context_parallel_rotate_method = ";
+  CHECK(settings_in(titan, "t.toml").context_exchange == all_gather);  // torchtitan's default
+  CHECK(settings_in(titan + rotate + "\"allgather\"\n", "t.toml").context_exchange == all_gather);
+  CHECK(settings_in(titan + rotate + "\"alltoall\"\n", "t.toml").context_exchange == p2p);
+  CHECK(settings_in("[parallelism]\n" + rotate + "\"alltoall\"\n", "t.toml").context_exchange ==
+        std::nullopt);
+  CHECK(setting_refused(titan + rotate + "\"foo\"\n", "t.toml") ==
+        "t.toml:3:parallelism.context_parallel_rotate_method: 'foo'; accepted: allgather or "
+        "alltoall");
+  const std::string scale =
+      "system:\n  hetero:\n    hetero_process_meshes: [1, 2, 1, 4, 1]\n"
+      "    hetero_pipeline_layer_split: [8]\n";
+  CHECK(settings_in(scale, "p.yaml").context_exchange == p2p);  // as of Megatron-LM
+  CHECK(settings_in(scale + "  cp_comm_type: a2a\n", "p.yaml").context_exchange == a2a);
+  CHECK(setting_refused(scale + "  cp_comm_type: ring\n", "p.yaml") ==
+        "p.yaml:5:cp-comm-type: 'ring'; accepted: p2p, all_gather, a2a");
+  CHECK(settings_in("x --context-parallel-size 2\n").context_exchange == p2p);
+}
+
+}  // namespace
+}  // namespace parsim::experiment
