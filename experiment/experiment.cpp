@@ -357,7 +357,7 @@ void Experiment::read_layout_file() {
   }
 }
 
-/// A script's optimizer is most likely Adam. Says what is assumed, where no option decides.
+/// A script's optimizer is most likely Adam. Says what is assumed where no option decides.
 void Experiment::assume_what_scripts_decide() {
   std::vector<std::string> assumed;
   if (!request.given.contains("--optimizer")) {
@@ -367,6 +367,9 @@ void Experiment::assume_what_scripts_decide() {
   }
   if (!layout->recompute && !request.given.contains("--recompute")) {
     assumed.emplace_back("no activation recomputation (--recompute full, if the model does)");
+  }
+  if (!layout->micro_batches && !request.given.contains("--micro-batches")) {
+    assumed.emplace_back("one micro-batch (--micro-batches)");
   }
   if (assumed.empty()) return;
   request.notes.push_back(fmt::format("{} leaves to the script, and here is assumed: {}",

@@ -186,7 +186,7 @@ void read_deepspeed_batch(const TrainerWords& words, std::int64_t replicas,
   }
   if (!each) {
     const std::int64_t parts = replicas * steps.value_or(1);
-    if (is_auto(steps_at)) {  // --micro-batches divides the batch
+    if (is_auto(steps_at) || (is_auto(each_at) && !steps)) {  // --micro-batches divides the batch
       file.batch = batch;
       return;
     }
@@ -267,7 +267,8 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   file.zero_stage =
       static_cast<std::int32_t>(words.integer("zero_optimization.stage", 0).value_or(0));
   if (*file.zero_stage > 3) words.refuse("zero_optimization.stage", "0 to 3");
-  if (const auto size = words.integer("zero_optimization.mics_shard_size"); size && *size > 0) {
+  // -1, the default: no groups (deepspeed/runtime/zero/config.py).
+  if (const auto size = words.integer("zero_optimization.mics_shard_size", -1); size > 0) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(*size), false};
   }
   constexpr std::string_view overlap_at = "zero_optimization.overlap_comm";

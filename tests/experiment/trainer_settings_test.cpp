@@ -5,6 +5,7 @@
 
 #include "experiment/experiment.hpp"
 #include "experiment/trainer_file.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace parsim::experiment {
@@ -44,6 +45,44 @@ TEST_CASE("trainer file: what parts of the tokens exchange") {
   CHECK(setting_refused(scale + "  cp_comm_type: ring\n", "p.yaml") ==
         "p.yaml:5:cp-comm-type: 'ring'; accepted: p2p, all_gather, a2a");
   CHECK(settings_in("x --context-parallel-size 2\n").context_exchange == p2p);
+}
+
+TEST_CASE("trainer file: a micro-batch that DeepSpeed leaves \"auto\" is --micro-batches") {
+  const std::string batch = "{\"train_batch_size\": 64, ",
+                    each = "\"train_micro_batch_size_per_gpu\": ",
+                    steps = "\"gradient_accumulation_steps\": ";
+  for (const std::string& open :
+       {each + "\"auto\"}", each + "\"auto\", " + steps + "\"auto\"}", steps + "\"auto\"}"}) {
+    CAPTURE(open);
+    const LayoutFile file = settings_in(batch + open, "ds.json");
+    CHECK(file.batch == 64);
+    CHECK(!file.micro_batches);
+  }
+  CHECK(settings_in(batch + each + "\"auto\", " + steps + "4}", "ds.json").micro_batches == 4);
+  CHECK(settings_in(batch + steps + "4}", "ds.json").micro_batches == 4);
+  CHECK(settings_in("{\"train_batch_size\": 64}", "ds.json").micro_batches == 1);
+  const testing::TemporaryFolder folder;
+  Request request;
+  request.network = "resnet18";
+  request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  request.layout_file = folder.write("ds.json", batch + each + "\"auto\"}");
+  CHECK(Experiment(request).request.notes.back().ends_with("; one micro-batch (--micro-batches)"));
+  request.micro_batches = 4;
+  request.given = {"--micro-batches"};
+  CHECK(Experiment(request).request.notes.back().find("micro") == std::string::npos);
+}
+
+TEST_CASE("trainer file: DeepSpeed's MiCS is off by default, -1") {
+  const auto group = [](const char* size) {
+    return settings_in(
+               "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, "
+               "\"mics_shard_size\": " +
+                   std::string(size) + "}}",
+               "ds.json")
+        .zero_group;
+  };
+  CHECK(group("-1") == std::nullopt);
+  CHECK(group("4") == ZeroGroup{4, false});
 }
 
 }  // namespace
