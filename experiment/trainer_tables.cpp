@@ -305,14 +305,27 @@ void read_torchtitan_context(const TrainerWords& words, std::int64_t parts, Layo
                                                : strategies::ContextExchange::all_gather;
 }
 
+/// Samples of a replica, or of each of those that are accumulated.
+std::int64_t local_batch_of(const TrainerWords& words, std::string_view name, LayoutFile& file) {
+  constexpr std::string_view former = "training.batch_size";  // before torchtitan 0.2
+  constexpr std::int64_t usual = 8;
+  const auto local = words.integer(name), earlier = words.integer(former);
+  if (local && earlier) words.refuse(former, fmt::format("one of {} and {}", former, name));
+  if (!local && !earlier) {
+    file.notes.push_back(fmt::format("{}: no {}: torchtitan's default is assumed, {} samples",
+                                     words.file(), name, usual));
+  }
+  return local.value_or(earlier.value_or(usual));
+}
+
 }  // namespace
 
 LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
                          const Cluster& cluster) {
   check_parallelism(words);
   for (const std::string_view key :
-       {"training.enable_cpu_offload", "quantize.linear.float8.recipe_name",
-        "quantize.linear.mx.recipe_name", "model.converters",
+       {"training.enable_cpu_offload", "optimizer.early_step_in_backward",
+        "quantize.linear.float8.recipe_name", "quantize.linear.mx.recipe_name", "model.converters",
         "parallelism.pipeline_parallel_schedule_csv",
         "parallelism.pipeline_parallel_split_points"}) {
     if (!words.texts(key).empty() && words.is_on(key) && !words.texts(key).front().empty()) {
@@ -322,6 +335,10 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   for (const std::string_view key :
        {"parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"}) {
     if (words.integer(key).value_or(1) > 1) words.refuse(key, "1");
+  }
+  // Of the weights and states, which are in FP32 else.
+  if (words.text("training.dtype").value_or("float32") != "float32") {
+    words.refuse("training.dtype", "float32");
   }
   LayoutFile file;
   TrainerGroups groups;
@@ -353,7 +370,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   // Of a pipeline the local batch has all micro-batches, else one of those that are accumulated.
   constexpr std::string_view local_at = "training.local_batch_size",
                              batch_at = "training.global_batch_size";
-  const std::int64_t local = words.integer(local_at).value_or(8);
+  const std::int64_t local = local_batch_of(words, local_at, file);
   const std::int64_t each =
       groups.pipeline > 1
           ? words.integer("parallelism.pipeline_parallel_microbatch_size").value_or(1)

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include "experiment/experiment.hpp"
 #include "experiment/trainer_file.hpp"
@@ -83,6 +84,33 @@ TEST_CASE("trainer file: DeepSpeed's MiCS is off by default, -1") {
   };
   CHECK(group("-1") == std::nullopt);
   CHECK(group("4") == ZeroGroup{4, false});
+}
+
+TEST_CASE("trainer file: torchtitan's batch by its former name, or by default with a note") {
+  const auto batch = [](const std::string& training) {
+    return settings_in("[training]\n" + training + "[parallelism]\n", "t.toml");
+  };
+  CHECK(batch("batch_size = 2\n").batch == 16);
+  CHECK(batch("batch_size = 2\n").notes.empty());
+  CHECK(batch("batch_size = 2\nglobal_batch_size = 64\n").micro_batches == 4);
+  CHECK(batch("local_batch_size = 2\n").notes.empty());
+  CHECK(batch("").batch == 64);
+  CHECK(batch("global_batch_size = 128\n").notes ==
+        std::vector<std::string>{"t.toml: no training.local_batch_size: torchtitan's default is "
+                                 "assumed, 8 samples"});
+  CHECK(setting_refused("[training]\nbatch_size = 2\nlocal_batch_size = 4\n[parallelism]\n",
+                        "t.toml") ==
+        "t.toml:2:training.batch_size: '2'; accepted: one of training.batch_size and "
+        "training.local_batch_size");
+}
+
+TEST_CASE("trainer file: weights in 16 bits and steps within the backward pass are refused") {
+  CHECK(setting_refused("[training]\ndtype = \"bfloat16\"\n[parallelism]\n", "t.toml") ==
+        "t.toml:2:training.dtype: 'bfloat16'; accepted: float32");
+  CHECK(setting_refused("[training]\ndtype = \"float32\"\n[parallelism]\n", "t.toml") ==
+        "accepted");
+  CHECK(setting_refused("[parallelism]\n[optimizer]\nearly_step_in_backward = true\n", "t.toml") ==
+        "t.toml:3:optimizer.early_step_in_backward: 'true'; accepted: none");
 }
 
 }  // namespace
