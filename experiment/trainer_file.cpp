@@ -64,6 +64,22 @@ Recompute selective_of(const TrainerWords& words, std::string_view name, const N
                    "\"eager\" in config.json");
 }
 
+/// Kernels that keep attention scores, or not, as the network says (megatron/core/transformer/
+/// enums.py, AttnBackend; auto chooses).
+void check_attention(const TrainerWords& words, const Network& network) {
+  constexpr std::string_view name = "attention-backend";
+  const std::string kind = words.text(name).value_or("auto");
+  const bool keeps = !lowering::attention_scores(network).empty();
+  if (!keeps && (kind == "unfused" || kind == "local")) {
+    words.refuse(name,
+                 "flash, fused or auto; or --network with attention=eager, or "
+                 "\"attn_implementation\": \"eager\" in config.json");
+  }
+  if (keeps && (kind == "flash" || kind == "fused")) {
+    words.refuse(name, "unfused, local or auto; or --network without eager attention");
+  }
+}
+
 Recompute recompute_of(const TrainerWords& words, const Network& network) {
   constexpr std::string_view activations = "recompute-activations",
                              granularity = "recompute-granularity";
@@ -178,6 +194,7 @@ std::int32_t expert_tensor_of(const TrainerWords& words, std::string_view at, st
 
 LayoutFile of_megatron(const TrainerWords& words, const Network& network, const Cluster& cluster) {
   refuse_unknown(words);
+  check_attention(words, network);
   LayoutFile file;
   const std::int64_t tensor = words.integer("tensor-model-parallel-size").value_or(1),
                      pipeline = words.integer("pipeline-model-parallel-size").value_or(1),
@@ -248,6 +265,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   }
   // Everything but the stages is Megatron-LM's.
   refuse_unknown(words);
+  check_attention(words, network);
   for (const std::string_view one :
        {"expert-model-parallel-size", "expert-tensor-parallel-size",
         "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"}) {

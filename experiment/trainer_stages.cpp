@@ -26,6 +26,11 @@ class StageText {
   std::vector<std::int64_t> blocks() && {
     const std::string flat = group(0);
     if (at_ < text_.size()) refuse();
+    // megatron/core/transformer/pipeline_parallel_layer_layout.py, validate_layer_layout
+    if (!flat.starts_with('E') || !flat.ends_with('L') || std::ranges::count(flat, 'E') != 1 ||
+        std::ranges::count(flat, 'L') != 1) {
+      words_.refuse(name_, "E first, t for each block, and L last, as Et*5|t*6L");
+    }
     std::vector<std::int64_t> blocks{0};
     for (const char c : flat) {
       if (c == '|') {
@@ -96,6 +101,10 @@ std::vector<std::int64_t> blocks_of_megatron(const TrainerWords& words, std::int
     const std::int64_t sum = std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
     if (std::ssize(stages) % pipeline != 0 || sum != blocks) {
       words.refuse(layout, fmt::format("{} blocks in {} stages, or a multiple", blocks, pipeline));
+    }
+    if (const std::int64_t own = std::ssize(stages) / pipeline; chunks != 1 && chunks != own) {
+      words.refuse(layout, fmt::format("{} stages, in {} model chunks of {} devices each",
+                                       chunks * pipeline, chunks, pipeline));
     }
     chunks = std::ssize(stages) / pipeline;
     return stages;

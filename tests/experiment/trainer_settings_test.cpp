@@ -113,5 +113,42 @@ TEST_CASE("trainer file: weights in 16 bits and steps within the backward pass a
         "t.toml:3:optimizer.early_step_in_backward: 'true'; accepted: none");
 }
 
+TEST_CASE(
+    "trainer file: Megatron-LM's attention keeps scores as the network's does, or is refused") {
+  const std::string tp = "x --tensor-model-parallel-size 2 --attention-backend ";
+  for (const char* kind : {"flash", "fused", "auto"})
+    CHECK(setting_refused(tp + kind) == "accepted");
+  for (const char* kind : {"unfused", "local"}) {
+    CHECK(setting_refused(tp + kind) ==
+          "run.sh:1:attention-backend: '" + std::string(kind) +
+              "'; accepted: flash, fused or auto; or --network with attention=eager, or "
+              "\"attn_implementation\": \"eager\" in config.json");
+    CHECK(setting_refused(tp + kind, "run.sh", ",attention=eager") == "accepted");
+  }
+  CHECK(
+      setting_refused(tp + "flash", "run.sh", ",attention=eager") ==
+      "run.sh:1:attention-backend: 'flash'; accepted: unfused, local or auto; or --network without "
+      "eager attention");
+}
+
+TEST_CASE("trainer file: Megatron-LM's layouts begin with E, end with L, and have its chunks") {
+  const auto refused = [](const std::string& layout, const std::string& more = "") {
+    return setting_refused("x --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '" +
+                           layout + "' " + more + "\n");
+  };
+  CHECK(refused("Et*3|t*5L") == "accepted");
+  CHECK(refused("E|t*3|t*5|L") == "accepted");
+  for (const char* other : {"Lt*4|t*4E", "t*4|t*4", "EEt*4|t*4L", "Et*4|t*4LL", "Et*4L|t*4L"}) {
+    CHECK(refused(other) == "run.sh:1:pipeline-model-parallel-layout: '" + std::string(other) +
+                                "'; accepted: E first, t for each block, and L last, as Et*5|t*6L");
+  }
+  const std::string chunks = "--num-virtual-stages-per-pipeline-rank 2";
+  CHECK(refused("Et*2|t*2|t*2|t*2L", chunks) == "accepted");
+  CHECK(
+      refused("Et*4|t*4L", chunks) ==
+      "run.sh:1:pipeline-model-parallel-layout: 'Et*4|t*4L'; accepted: 4 stages, in 2 model chunks "
+      "of 2 devices each");
+}
+
 }  // namespace
 }  // namespace parsim::experiment
