@@ -75,6 +75,7 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
                         std::int64_t samples) {
   const Shape& out = network[layer].out;
   std::vector<Cell> all;
+  if (!plan.joined) all.reserve(plan.devices.size());
   std::vector<std::size_t> index(plan.cuts.size(), 0);
   std::vector<std::vector<std::int64_t>> offsets;
   offsets.reserve(plan.cuts.size());

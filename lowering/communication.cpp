@@ -15,6 +15,7 @@ void occupy(PricedCommunication& communication, DeviceId device, std::uint32_t s
 }
 
 void occupy_all(PricedCommunication& communication, std::span<const DeviceId> group) {
+  communication.queues.reserve(2 * group.size());
   for (const DeviceId device : group) {
     occupy(communication, device, 0);
     occupy(communication, device, 1);
@@ -26,6 +27,7 @@ void occupy_all(PricedCommunication& communication, std::span<const DeviceId> gr
 /// machines), all loads shrink alike.
 template <class ByHop>
 void load(PricedCommunication& communication, const ByHop& bytes, const Cluster& cluster) {
+  communication.loads.reserve(bytes.size());
   for (const auto& [hop, carried] : bytes) {
     const double seconds = carried / cluster.links[hop / 2].rate.value;
     communication.loads.push_back({static_cast<std::uint32_t>(hop), seconds});
@@ -127,8 +129,10 @@ PricedCommunication CommunicationPricer::ring(CollectiveKind kind, std::span<con
   if (group.size() < 2) return communication;
   communication.seconds = cost_.collective(kind, group, payload).count();
   const double rounds = bus_factor(kind, group.size());
+  const std::vector<Share>& shares = this->shares(group);
   std::vector<std::pair<std::size_t, double>> bytes;  // shares are by hop
-  for (const Share& share : shares(group)) {
+  bytes.reserve(shares.size());
+  for (const Share& share : shares) {
     bytes.emplace_back(share.hop, rounds * share.part * static_cast<double>(payload.value));
   }
   load(communication, bytes, cluster_);

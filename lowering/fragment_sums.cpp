@@ -96,6 +96,12 @@ const std::vector<SumFragment>* Fragments::sums(const std::vector<ParameterId>& 
 
 namespace {
 
+std::int64_t elements_of(const SyncGroup& group) {
+  std::int64_t elements = 0;
+  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  return elements;
+}
+
 /// Whether devices of a group of all units have as many elements of its states as the kept ones
 /// that they are like.
 bool shares_alike(const SyncGroup& whole, const AlikeUnits& units) {
@@ -103,6 +109,24 @@ bool shares_alike(const SyncGroup& whole, const AlikeUnits& units) {
   return std::all_of(whole.devices.begin(), whole.devices.end(), [&](DeviceId device) {
     return whole.shard_of(device) == whole.shard_of(units.kept(device));
   });
+}
+
+/// What the split of a group's states and its prices depend on.
+std::vector<std::int64_t> sum_key(const AlikeUnits* units, const SyncGroup& group,
+                                  const ZeroGroup& how) {
+  std::vector<std::int64_t> key{units == nullptr ? -1 : units->number,
+                                static_cast<std::int64_t>(group.sync.kind),
+                                group.sync.server.value,
+                                group.zero_stage,
+                                how.ranks,
+                                how.node ? 1 : 0,
+                                elements_of(group)};
+  for (const std::vector<DeviceId>* list : {&group.devices, &group.mirrors}) {
+    key.push_back(std::ssize(*list));
+    for (const DeviceId device : *list) key.push_back(device.value);
+  }
+  key.insert(key.end(), group.shards.begin(), group.shards.end());
+  return key;
 }
 
 /// Leaves the kept units' devices in a group, now `whole`, of all units. False if a ZeRO group is
@@ -134,22 +158,8 @@ bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
 
 }  // namespace
 
-bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, SumFragment& sum,
-                                 SyncGroup& group) {
-  std::int64_t elements = 0;
-  for (const auto& [parameter, region] : group.contents) elements += region.volume();
-  std::vector<std::int64_t> key{units.number,
-                                static_cast<std::int64_t>(group.sync.kind),
-                                group.sync.server.value,
-                                group.zero_stage,
-                                how.ranks,
-                                how.node ? 1 : 0,
-                                elements};
-  for (const std::vector<DeviceId>* list : {&group.devices, &group.mirrors}) {
-    key.push_back(std::ssize(*list));
-    for (const DeviceId device : *list) key.push_back(device.value);
-  }
-  key.insert(key.end(), group.shards.begin(), group.shards.end());
+bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, const SumKey& key,
+                                 SumFragment& sum, SyncGroup& group) {
   auto found = splits_.find(key);
   if (found == splits_.end()) {
     SyncGroup whole = group;
@@ -163,7 +173,7 @@ bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, 
     } else if (reduce(whole, units, split.kept)) {
       split.whole = std::make_shared<const SyncGroup>(std::move(whole));
     }
-    found = splits_.emplace(std::move(key), std::move(split)).first;
+    found = splits_.emplace(key, std::move(split)).first;
   }
   const Split& split = found->second;
   if (split.whole == nullptr) return false;
@@ -186,18 +196,22 @@ void Fragments::tell_apart(const SyncGroup& whole) {
 std::optional<std::vector<SumFragment>> Fragments::make_sums(
     const std::vector<ParameterId>& bucket, const std::vector<std::int32_t>& numbers,
     const AlikeUnits* units) {
+  std::vector<UnsplitGroup> groups = bucket_groups(
+      network_, bucket, structure_.users,
+      [&](LayerId user) -> std::span<const Cell> {
+        return layer(user, numbers[user.index()]).cells;
+      },
+      [&](LayerId user) -> const LayerPlan& { return layer(user, numbers[user.index()]).plan; });
+  // Searches keep hundreds of thousands: none has room for more than it holds.
   std::vector<SumFragment> all;
-  for (auto& [group, how] : bucket_groups(
-           network_, bucket, structure_.users,
-           [&](LayerId user) -> std::span<const Cell> {
-             return layer(user, numbers[user.index()]).cells;
-           },
-           [&](LayerId user) -> const LayerPlan& {
-             return layer(user, numbers[user.index()]).plan;
-           })) {
+  all.reserve(groups.size());
+  for (auto& [group, how] : groups) {
     SumFragment& sum = all.emplace_back();
+    SumKey key = sum_key(units, group, how);
     if (units == nullptr) split_states(network_, cluster_, how, group);
-    if (units != nullptr && !split_over_units(*units, how, sum, group)) return std::nullopt;
+    if (units != nullptr && !split_over_units(*units, how, key, sum, group)) return std::nullopt;
+    group.contents.shrink_to_fit();
+    sum.holders.reserve(group.devices.size() + group.mirrors.size());
     sum.holders = group.devices;
     sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
     for (const DeviceId mirror : group.mirrors) {
@@ -214,19 +228,32 @@ std::optional<std::vector<SumFragment>> Fragments::make_sums(
       for (std::size_t c = 0; c < cells.size(); ++c)
         kernels[cells[c]].push_back({user, static_cast<std::int32_t>(c)});
     }
-    for (const DeviceId device : sum.holders) sum.kernels.push_back(std::move(kernels[device]));
+    sum.kernels.reserve(sum.holders.size());
+    for (const DeviceId device : sum.holders) {
+      sum.kernels.push_back(std::move(kernels[device]));
+      sum.kernels.back().shrink_to_fit();
+    }
     sum.group = std::move(group);
-    if (pricer_ != nullptr && !price(sum, units)) return std::nullopt;
+    if (pricer_ == nullptr) continue;
+    key.push_back(pricer_->weights.elements(sum.group.contents));
+    const auto [entry, fresh] = sum_prices_.try_emplace(std::move(key));
+    if (fresh) entry->second = price(sum, units);
+    if (entry->second == nullptr) return std::nullopt;
+    sum.prices = entry->second;
   }
   return all;
 }
 
-bool Fragments::price(SumFragment& sum, const AlikeUnits* units) {
+std::shared_ptr<const SumFragment::Prices> Fragments::price(const SumFragment& sum,
+                                                            const AlikeUnits* units) const {
   const SyncGroup &group = sum.group, &whole = sum.whole();
+  SumFragment::Prices prices;
+  const auto priced = [&] {
+    return std::make_shared<const SumFragment::Prices>(std::move(prices));
+  };
   const StepInput& input = pricer_->input;
   CommunicationPricer& communications = pricer_->communications;
-  std::int64_t elements = 0;
-  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  const std::int64_t elements = elements_of(group);
   const Bytes weights{elements * element_};
   const std::int64_t gradient = element_bytes(input.reduce_precision);
   const Bytes gradients{elements * gradient};
@@ -241,11 +268,11 @@ bool Fragments::price(SumFragment& sum, const AlikeUnits* units) {
   };
   if (group.served()) {
     for (const DeviceId device : group.devices)
-      sum.pushes.push_back(communications.transfer(device, group.sync.server, gradients));
+      prices.pushes.push_back(communications.transfer(device, group.sync.server, gradients));
     for (const DeviceId device : sum.holders)
-      sum.pulls.push_back(communications.transfer(group.sync.server, device, weights));
-    sum.updates.push_back(update(group.sync.server, elements));
-    return true;
+      prices.pulls.push_back(communications.transfer(group.sync.server, device, weights));
+    prices.updates.push_back(update(group.sync.server, elements));
+    return priced();
   }
   bool alike = true;
   const auto ring = [&](CollectiveKind kind, const std::vector<DeviceId>& members, Bytes payload) {
@@ -254,31 +281,37 @@ bool Fragments::price(SumFragment& sum, const AlikeUnits* units) {
     return price;
   };
   const bool sharded = group.zero_stage > 0;
-  if (!sharded) sum.sums = {ring(CollectiveKind::all_reduce, whole.devices, gradients)};
+  if (!sharded) prices.sums = {ring(CollectiveKind::all_reduce, whole.devices, gradients)};
   // ZeRO groups are within units, or one of all of them.
-  for (const std::vector<DeviceId>& members :
-       whole.summed_twice ? group.zero_groups : whole.zero_groups) {
+  const std::vector<std::vector<DeviceId>>& zero_groups =
+      whole.summed_twice ? group.zero_groups : whole.zero_groups;
+  if (sharded) prices.sums.reserve(zero_groups.size());
+  prices.gathers.reserve(zero_groups.size());
+  if (whole.summed_twice) prices.replica_sums.reserve(group.shards.size());
+  for (const std::vector<DeviceId>& members : zero_groups) {
     const auto within = [&](CollectiveKind kind, Bytes payload) {
       return whole.summed_twice ? communications.ring(kind, members, payload)
                                 : ring(kind, members, payload);
     };
-    sum.sums.push_back(within(CollectiveKind::reduce_scatter, gradients));
-    sum.gathers.push_back(within(CollectiveKind::all_gather, weights));
+    prices.sums.push_back(within(CollectiveKind::reduce_scatter, gradients));
+    prices.gathers.push_back(within(CollectiveKind::all_gather, weights));
   }
   for (std::size_t rank = 0; whole.summed_twice && rank < group.shards.size(); ++rank) {
-    sum.replica_sums.push_back(ring(CollectiveKind::all_reduce, whole.holders_of(rank),
-                                    Bytes{group.shards[rank] * gradient}));
+    prices.replica_sums.push_back(ring(CollectiveKind::all_reduce, whole.holders_of(rank),
+                                       Bytes{group.shards[rank] * gradient}));
   }
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
-    sum.to_mirror.push_back(
+    prices.to_mirror.push_back(
         communications.transfer(group.devices[sum.mirror_source[d]], group.mirrors[d], gradients));
   }
+  prices.updates.reserve(sum.holders.size());
+  prices.copies.reserve(sum.holders.size());
   for (std::size_t d = 0; d < sum.holders.size(); ++d) {
     const std::int64_t part = sharded ? group.shards[group.seats[d].rank] : elements;
-    sum.updates.push_back(update(sum.holders[d], part));
-    sum.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
+    prices.updates.push_back(update(sum.holders[d], part));
+    prices.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
   }
-  return alike;
+  return alike ? priced() : nullptr;
 }
 
 }  // namespace parsim::lowering

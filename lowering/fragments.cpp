@@ -159,6 +159,7 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
   LayerFragment fragment;
   fragment.plan = plan;
   fragment.cells = cells(network_, id, plan, samples_);
+  fragment.devices.reserve(fragment.cells.size());
   for (const Cell& cell : fragment.cells) fragment.devices.push_back(cell.device);
   if (structure_.flow.source[id.index()]) return fragment;
   std::map<std::pair<DeviceId, Region>, std::int32_t> first;
@@ -199,6 +200,8 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
   const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
   if (!fragment.rings.empty()) return price_rings(fragment, id, data);
   if (!fragment.chunks.empty()) return price_chunks(fragment, id);
+  for (std::vector<double>* times : {&fragment.forward, &fragment.backward, &fragment.weights})
+    times->reserve(fragment.cells.size());
   for (const Cell& cell : fragment.cells) {
     const auto time = [&](Pass pass) {
       return pricer_->kernels.of(id, cell.part, pass, cell.device).time.count();

@@ -157,15 +157,19 @@ struct SumFragment {
     std::int32_t cell = 0;
   };
   std::vector<std::vector<AwaitedKernel>> kernels;
-  /// An all-reduce, or by ZeRO group the reduce-scatter of sharded states.
-  std::vector<PricedCommunication> sums;
-  std::vector<PricedCommunication> replica_sums;   ///< by rank: of a share over several groups
-  std::vector<PricedCommunication> gathers;        ///< of sharded weights, by ZeRO group
-  std::vector<std::size_t> mirror_source;          ///< by mirror: the device that sends it the sum
-  std::vector<PricedCommunication> to_mirror;      ///< by mirror
-  std::vector<PricedCommunication> pushes, pulls;  ///< with a server: by device; by holder
-  std::vector<double> updates;                     ///< by holder, or of the server alone
-  std::vector<double> copies;                      ///< by device: of its share of the sum
+  std::vector<std::size_t> mirror_source;  ///< by mirror: the device that sends it the sum
+  struct Prices {
+    /// An all-reduce, or by ZeRO group the reduce-scatter of sharded states.
+    std::vector<PricedCommunication> sums;
+    std::vector<PricedCommunication> replica_sums;   ///< by rank: of a share over several groups
+    std::vector<PricedCommunication> gathers;        ///< of sharded weights, by ZeRO group
+    std::vector<PricedCommunication> to_mirror;      ///< by mirror
+    std::vector<PricedCommunication> pushes, pulls;  ///< with a server: by device; by holder
+    std::vector<double> updates;                     ///< by holder, or of the server alone
+    std::vector<double> copies;                      ///< by device: of its share of the sum
+  };
+  /// Of all sums of as many elements over the same devices: those of like layers, say.
+  std::shared_ptr<const Prices> prices;
 
   [[nodiscard]] const SyncGroup& whole() const { return of_all_units ? *of_all_units : group; }
   /// The devices of a ZeRO group: within one unit, or of all of them.
@@ -233,6 +237,7 @@ class Fragments {
     if (pricer_ != nullptr) ++pricer_->counts.made;
   }
   using Key = std::vector<std::int32_t>;
+  using SumKey = std::vector<std::int64_t>;
   struct Hash {
     // Not noexcept: tables keep its result.
     std::size_t operator()(const Key& key) const { return hash_of(key); }
@@ -276,10 +281,14 @@ class Fragments {
       const AlikeUnits* units);
   /// Splits the states of a group of kept units' devices, which becomes a part of that of all
   /// units. False if others have other shares.
+  ///
+  /// key   of the group, see sum_key
   [[nodiscard]] bool split_over_units(const AlikeUnits& units, const ZeroGroup& how,
-                                      SumFragment& sum, SyncGroup& group);
+                                      const SumKey& key, SumFragment& sum, SyncGroup& group);
   void tell_apart(const SyncGroup& whole);
-  [[nodiscard]] bool price(SumFragment& sum, const AlikeUnits* units);
+  /// Null if units would not communicate alike.
+  [[nodiscard]] std::shared_ptr<const SumFragment::Prices> price(const SumFragment& sum,
+                                                                 const AlikeUnits* units) const;
   [[nodiscard]] PricedCommunication priced(const Movement& movement);
   [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
   /// Seconds of work on a device that touches `factor` times the elements of a region.
@@ -311,7 +320,8 @@ class Fragments {
     std::shared_ptr<const SyncGroup> whole;  ///< null: others have other shares
     SyncGroup kept;
   };
-  std::map<std::vector<std::int64_t>, Split> splits_;
+  std::map<SumKey, Split> splits_;
+  std::map<SumKey, std::shared_ptr<const SumFragment::Prices>> sum_prices_;
 };
 
 }  // namespace parsim::lowering

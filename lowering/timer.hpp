@@ -154,32 +154,34 @@ class Timer {
   }
   void drop_gradients(std::size_t, DeviceId device, After after) { run(device, after, 0); }
   Op gather_weights(std::size_t s, std::size_t zero_group, After after) {
-    return occupy(sum_of(s).gathers[zero_group], Stream::gradient, after);
+    return occupy(prices_of(s).gathers[zero_group], Stream::gradient, after);
   }
-  Op sum(std::size_t s, After after) { return occupy(sum_of(s).sums[0], Stream::gradient, after); }
+  Op sum(std::size_t s, After after) {
+    return occupy(prices_of(s).sums[0], Stream::gradient, after);
+  }
   Op scatter_sum(std::size_t s, std::size_t zero_group, bool, After after) {
-    return occupy(sum_of(s).sums[zero_group], Stream::gradient, after);
+    return occupy(prices_of(s).sums[zero_group], Stream::gradient, after);
   }
   Op sum_replicas(std::size_t s, std::size_t rank, bool, After after) {
-    return occupy(sum_of(s).replica_sums[rank], Stream::replicas, after);
+    return occupy(prices_of(s).replica_sums[rank], Stream::replicas, after);
   }
   Op send_sum(std::size_t s, std::size_t mirror, After after) {
-    return occupy(sum_of(s).to_mirror[mirror], Stream::gradient, after);
+    return occupy(prices_of(s).to_mirror[mirror], Stream::gradient, after);
   }
   Op push(std::size_t s, std::size_t holder, After after) {
-    return occupy(sum_of(s).pushes[holder], Stream::gradient, after);
+    return occupy(prices_of(s).pushes[holder], Stream::gradient, after);
   }
   Op server_update(std::size_t s, After after) {
-    return run(sum_of(s).group.sync.server, after, sum_of(s).updates[0]);
+    return run(sum_of(s).group.sync.server, after, prices_of(s).updates[0]);
   }
   void pull(std::size_t s, std::size_t holder, After after) {
-    occupy(sum_of(s).pulls[holder], Stream::gradient, after);
+    occupy(prices_of(s).pulls[holder], Stream::gradient, after);
   }
   Op copy_share(std::size_t s, std::size_t holder, After after) {
-    return run(sum_of(s).holders[holder], after, sum_of(s).copies[holder]);
+    return run(sum_of(s).holders[holder], after, prices_of(s).copies[holder]);
   }
   Op update(std::size_t s, std::size_t holder, After after) {
-    return run(sum_of(s).holders[holder], after, sum_of(s).updates[holder]);
+    return run(sum_of(s).holders[holder], after, prices_of(s).updates[holder]);
   }
 
  private:
@@ -195,6 +197,9 @@ class Timer {
     latest_ = std::max(latest_, least);
   }
   [[nodiscard]] const SumFragment& sum_of(std::size_t s) const { return *parts_->sums[s]; }
+  [[nodiscard]] const SumFragment::Prices& prices_of(std::size_t s) const {
+    return *sum_of(s).prices;
+  }
   Op kernel_of(DeviceId device, double seconds, double after) {
     const Op op = run(device, after, seconds);
     if (limit_ == never_lost) return op;

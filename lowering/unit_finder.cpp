@@ -41,7 +41,11 @@ bool reduce(const AlikeUnits& units, PricedCommunication& communication) {
     const std::uint32_t device = queue / static_cast<std::uint32_t>(queues_per_device);
     return !units.keeps(DeviceId{static_cast<std::int32_t>(device)});
   });
+  communication.queues.shrink_to_fit();
   std::vector<LinkLoad> kept;
+  kept.reserve(static_cast<std::size_t>(
+      std::count_if(communication.loads.begin(), communication.loads.end(),
+                    [&](const LinkLoad& load) { return units.keeps_hop(load.hop); })));
   std::size_t of_units = 0, wanted = 0;
   for (const LinkLoad& load : communication.loads) {
     if (units.hop_unit[load.hop] >= 0) ++of_units;
