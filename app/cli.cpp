@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <list>
+#include <map>
 #include <span>
 
 #include "core/files.hpp"
+#include "experiment/read_files.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::app {
@@ -275,33 +277,77 @@ const report::Format& chosen_format(const experiment::Arguments& arguments) {
   experiment::refuse_word(wanted, "--format", known);
 }
 
-void keep_inputs(const experiment::Arguments& arguments) {
+namespace {
+
+/// The files that options and the verb read, by who names them.
+std::vector<std::pair<std::string_view, std::string>> files_read_by(
+    const experiment::Arguments& arguments) {
   std::vector<std::pair<std::string_view, std::string>> inputs;
-  for (const std::string& word : arguments.words) inputs.emplace_back(arguments.verb, word);
+  const auto add = [&](std::string_view where, const std::string& given) {
+    std::error_code unknown;
+    if (std::filesystem::exists(given, unknown)) inputs.emplace_back(where, given);
+    for (std::string& file : experiment::files_read_for(given)) {
+      inputs.emplace_back(where, std::move(file));
+    }
+  };
+  for (const std::string& word : arguments.words) add(arguments.verb, word);
   for (const experiment::Option& option : experiment::options()) {
     if (option.writes_file() || option.value.find("FILE") == std::string_view::npos) continue;
-    for (std::string& text : arguments.texts(option.flag)) {
-      inputs.emplace_back(option.flag, std::move(text));
+    const bool has_prefix = option.value.find(":]FILE") != std::string_view::npos;
+    for (const std::string& text : arguments.texts(option.flag)) {
+      add(option.flag, text);
+      if (has_prefix) add(option.flag, text.substr(text.find(':') + 1));
     }
   }
-  std::vector<std::pair<std::string_view, std::string>> outputs;
+  return inputs;
+}
+
+void refuse_same_file(bool same, std::string_view flag, const std::string& output,
+                      std::string_view where) {
+  if (!same) return;
+  throw InputError(flag, fmt::format("'{}' is also the file of {}", output, where),
+                   "accepted: another name");
+}
+
+}  // namespace
+
+void keep_inputs(const experiment::Arguments& arguments) {
+  std::vector<const experiment::Option*> writers;
   for (const experiment::Option& option : experiment::options()) {
-    const std::optional<std::string> output = arguments.text(option.flag);
-    if (!option.writes_file() || !output) continue;
-    const auto refuse_if = [&](bool same, std::string_view where) {
-      if (!same) return;
-      throw InputError(option.flag, fmt::format("'{}' is also the file of {}", *output, where),
-                       "accepted: another name");
-    };
+    if (option.writes_file() && arguments.has(option.flag)) writers.push_back(&option);
+  }
+  if (writers.empty()) return;  // and nothing more is read
+  const auto inputs = files_read_by(arguments);
+  std::vector<std::pair<std::string_view, std::string>> outputs;
+  for (const experiment::Option* option : writers) {
+    const std::string output = *arguments.text(option->flag);
     for (const auto& [where, input] : inputs) {
-      std::error_code unknown;
-      refuse_if(std::filesystem::exists(input, unknown) && same_file(input, *output), where);
+      refuse_same_file(same_file(input, output), option->flag, output, where);
     }
     // Two on standard output are refused by name, and an empty name is by who opens it.
-    if (output->empty() || *output == standard_output) continue;
-    for (const auto& [where, other] : outputs) refuse_if(same_file(other, *output), where);
-    const bool launch = option.flag == "-o" && arguments.has("--launch");
-    outputs.emplace_back(option.flag, launch ? *output + "/plan.json" : *output);
+    if (output.empty() || output == standard_output) continue;
+    for (const auto& [where, other] : outputs) {
+      refuse_same_file(same_file(other, output), option->flag, output, where);
+    }
+    const bool launch = option->flag == "-o" && arguments.has("--launch");
+    outputs.emplace_back(option->flag, launch ? output + "/plan.json" : output);
+  }
+}
+
+void keep_inputs(const experiment::Arguments& arguments, std::span<const FileContent> written) {
+  const auto name_of = [](const std::string& path) {
+    std::error_code unknown;
+    return std::filesystem::weakly_canonical(path, unknown).string();
+  };
+  std::map<std::string, std::string> taken;  // by file, who reads or writes it
+  for (const auto& [where, input] : files_read_by(arguments)) taken.emplace(name_of(input), where);
+  for (const FileContent& one : written) {
+    const std::string& path = one.file.path();
+    std::error_code unknown;
+    if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
+      continue;  // written in place: a device, a pipe
+    const auto [found, is_new] = taken.emplace(name_of(path), one.file.where());
+    refuse_same_file(!is_new, one.file.where(), path, found->second);
   }
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "app/verbs.hpp"
+#include "core/files.hpp"
 #include "experiment/options.hpp"
 
 namespace parsim::app {
@@ -30,9 +32,11 @@ struct CommandLine {
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
 [[nodiscard]] const report::Format& chosen_format(const experiment::Arguments& arguments);
 
-/// Throws InputError if a file to write is one that an option or the verb reads, or that another
-/// option writes.
+/// Throws InputError if a file to write is one that an option or the verb reads, were it only
+/// because another file names it, or that another option writes.
 void keep_inputs(const experiment::Arguments& arguments);
+/// The same of files in folders, whose names the verb chooses.
+void keep_inputs(const experiment::Arguments& arguments, std::span<const FileContent> written);
 
 /// True if one of the files to write is "-", standard output, which then holds nothing else. Throws
 /// InputError if two are.

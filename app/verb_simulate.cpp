@@ -287,8 +287,15 @@ void add_launch(const report::LaunchResult& result, const std::string& plan_path
     throw InputError("-o", fmt::format("'{}' is there, of another trainer", path),
                      "accepted: another folder, or one without it");
   }
+  const std::string readme = result.folder + "/README.md";
+  const bool ours = experiment::file_exists(readme) &&
+                    read_file(readme, "-o").find("written by parsim") != std::string::npos;
   for (const report::LaunchFile& file : result.launch.files) {
     const std::string path = result.folder + "/" + file.name;
+    if (!ours && std::filesystem::exists(path)) {
+      throw InputError("-o", fmt::format("'{}' is there, not written by parsim", path),
+                       "accepted: another folder, or one without it");
+    }
     for (std::size_t at = file.name.find('/'); at != std::string::npos;
          at = file.name.find('/', at + 1)) {
       folders.make(result.folder + "/" + file.name.substr(0, at), "-o");
@@ -397,6 +404,7 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                                    experiment.strategy_input(),
                                    patoh ? HypergraphFormat::patoh : HypergraphFormat::hmetis)});
   }
+  keep_inputs(arguments, written);
   commit_all(written);
   folders.keep();
   Outcome outcome{report::report_plan(experiment, planned, files)};

@@ -45,6 +45,8 @@ class OutputFile {
 
   /// Throws InputError if the disk is full or the file cannot be renamed.
   void commit(std::string_view content);
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& where() const { return where_; }
 
  private:
   friend void commit_all(std::span<FileContent> files);

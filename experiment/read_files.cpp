@@ -20,14 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Texts of `import = "…"`, with quotes of either kind.
+/// Texts of `import = "…"`, with quotes of either kind, and of JSON's `"import": "…"`.
 std::vector<std::string> imports_in(std::string_view text) {
   std::vector<std::string> names;
   constexpr std::string_view key = "import";
   for (std::size_t at = text.find(key); at != text.npos; at = text.find(key, at)) {
     at += key.size();
-    const std::size_t equals = text.find_first_not_of(" \t", at);
-    if (equals == text.npos || text[equals] != '=') continue;
+    const std::size_t equals = text.find_first_not_of(" \t\"", at);
+    if (equals == text.npos || (text[equals] != '=' && text[equals] != ':')) continue;
     const std::size_t quote = text.find_first_not_of(" \t", equals + 1);
     if (quote == text.npos || (text[quote] != '"' && text[quote] != '\'')) continue;
     const std::size_t end = text.find(text[quote], quote + 1);
@@ -42,7 +42,7 @@ std::set<std::string> named_in_rows(const std::string& text, const std::string& 
   std::set<std::string> names;
   try {
     const CsvTable table = read_csv(text, file);
-    for (const char* column : {"cluster", "layout_file", "profile"}) {
+    for (const char* column : {"network", "cluster", "layout_file", "profile"}) {
       for (const CsvTable::Row& row : table.rows) names.insert(table.at(row, column));
     }
   } catch (const InputError&) {  // refused when it is used
@@ -53,9 +53,12 @@ std::set<std::string> named_in_rows(const std::string& text, const std::string& 
 
 class Reader {
  public:
-  explicit Reader(const std::string& given) : given_(given) { read_named(given); }
+  /// `lists`: only the names are wanted, which an unreadable file has, too.
+  explicit Reader(const std::string& given, bool lists = false) : given_(given), lists_(lists) {
+    read_named(given);
+  }
   [[nodiscard]] const std::string& content() const { return content_; }
-  [[nodiscard]] bool none() const { return seen_.empty(); }
+  [[nodiscard]] const std::set<std::string>& files() const { return seen_; }
 
  private:
   void read_named(const std::string& name) {
@@ -71,8 +74,15 @@ class Reader {
   }
 
   void read(const std::string& file) {
+    std::error_code error;
+    if (lists_ && !fs::is_regular_file(file, error)) return;
     if (!seen_.insert(file).second) return;
-    const std::string text = read_file(file, given_);
+    std::string text;
+    try {
+      text = read_file(file, given_);
+    } catch (const InputError&) {
+      if (!lists_) throw;
+    }
     content_ += text;
     const fs::path path(file), folder = path.parent_path();
     if (path.extension() == ".csv") {
@@ -81,7 +91,7 @@ class Reader {
     } else if (is_trainer_file(text, file)) {
       if (const auto hosts = hostfile_of(file)) read(*hosts);
       if (is_experiment_of_hydra(text, file)) read_group(folder / "train");
-    } else if (path.extension() == ".toml") {
+    } else if (path.extension() == ".toml" || path.extension() == ".json") {
       for (const std::string& name : imports_in(text)) read_named((folder / name).string());
     }
   }
@@ -96,6 +106,7 @@ class Reader {
   }
 
   const std::string& given_;
+  bool lists_;
   std::set<std::string> seen_;
   std::string content_;
 };
@@ -104,7 +115,18 @@ class Reader {
 
 std::string hash_of_files(const std::string& given) {
   const Reader reader(given);
-  return reader.none() ? "" : fnv1a64(reader.content());
+  return reader.files().empty() ? "" : fnv1a64(reader.content());
+}
+
+std::vector<std::string> files_read_for(const std::string& given) {
+  const Reader reader(given, true);
+  std::vector<std::string> files(reader.files().begin(), reader.files().end());
+  std::error_code error;
+  if (!fs::is_directory(given, error)) return files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(given, error)) {
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
+  }
+  return files;
 }
 
 }  // namespace parsim::experiment

@@ -108,6 +108,85 @@ TEST_CASE("streams: an output that is an input of the command is refused, and th
   CHECK(testing::read_text(folder.path("c.toml")) == "name = \"c\"\n");
 }
 
+TEST_CASE("streams: an output that the command reads because of another input is refused") {
+  const testing::TemporaryFolder folder;
+  const std::string at = parsim_itself + " ", mlp = " --network mlp --strategy data ",
+                    star = "--network mlp --strategy data --cluster star:2,device=t4 ";
+  folder.write("topo.txt", "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n");
+  folder.write("imp.toml",
+               "name = \"c\"\n[[nodes]]\nname = \"n\"\nimport = \"topo.txt,device=t4\"\n");
+  folder.write("imp.json",
+               "{\"name\": \"c\", \"nodes\": [{\"name\": \"n\", \"import\": "
+               "\"topo.txt,device=t4\"}]}");
+  folder.write("nt.txt", "times\n");
+  std::filesystem::create_directories(folder.path("m"));
+  folder.write("m/config.json", "{}\n");
+  std::filesystem::create_directories(folder.path("d"));
+  folder.write("d/run.sh", "x --tensor-model-parallel-size 2\n");
+  folder.write("d/hostfile", "n0 slots=2\n");
+  std::filesystem::create_directories(folder.path("s"));
+  folder.write("s/results.1-of-1.jsonl", "{}\n");
+  const std::vector<std::string> names = folder.names();
+  for (const auto& [command, refusal] : std::vector<std::pair<std::string, std::string>>{
+           {"plan" + mlp + "--cluster imp.toml -o topo.txt",
+            "-o: 'topo.txt' is also the file of --cluster"},
+           {"plan" + mlp + "--cluster imp.json -o topo.txt",
+            "-o: 'topo.txt' is also the file of --cluster"},
+           {"plan" + mlp + "--cluster topo.txt,device=t4 -o topo.txt",
+            "-o: 'topo.txt' is also the file of --cluster"},
+           {"plan --network m --strategy data --cluster star:2,device=t4 -o m/config.json",
+            "-o: 'm/config.json' is also the file of --network"},
+           {"simulate " + star +
+                "--collectives measured --collective-times all-reduce:nt.txt "
+                "--trace nt.txt",
+            "--trace: 'nt.txt' is also the file of --collective-times"},
+           {"simulate " + star + "--plan d --report d/run.sh",
+            "--report: 'd/run.sh' is also the file of --plan"},
+           {"simulate " + star + "--plan d/run.sh --report d/hostfile",
+            "--report: 'd/hostfile' is also the file of --plan"},
+           {"sweep --merge s -o s/results.1-of-1.jsonl",
+            "-o: 's/results.1-of-1.jsonl' is also the file of sweep"}}) {
+    CAPTURE(command);
+    const Finished finished = shell(at + command, folder.folder());
+    CHECK(finished.exit_code == 2);
+    CHECK(finished.err == "parsim: " + refusal + "; accepted: another name\n");
+  }
+  CHECK(folder.names() == names);
+}
+
+TEST_CASE("streams: launch files replace those of parsim, no input and nothing of the user's") {
+  const testing::TemporaryFolder folder;
+  const std::string job =
+                        " --network gpt:layers=2,hidden=64,heads=2 --cluster "
+                        "nodes:1x2,device=t4 --engine fast ",
+                    plan = parsim_itself + " plan" + job;
+  std::filesystem::create_directories(folder.path("proj"));
+  const std::string script = "torchrun x.py --tensor-model-parallel-size 2 --bf16\n";
+  folder.write("proj/run.sh", script);
+  folder.write("proj/README.md", "mine\n");
+  const auto refused = [&](const std::string& more) {
+    const Finished finished = shell(plan + more, folder.folder());
+    CHECK(finished.exit_code == 2);
+    CHECK(testing::read_text(folder.path("proj/run.sh")) == script);
+    return finished.err;
+  };
+  const std::string there =
+      "parsim: -o: 'proj/run.sh' is there, not written by parsim; accepted: "
+      "another folder, or one without it\n";
+  CHECK(refused("--plan proj/run.sh --launch megatron -o proj") == there);
+  CHECK(refused("--strategy data --launch megatron -o proj") == there);
+  CHECK(testing::read_text(folder.path("proj/README.md")) == "mine\n");
+  // Its own may be replaced, unless --plan reads them.
+  CHECK(shell(plan + "--strategy data --launch megatron -o ours", folder.folder()).exit_code == 0);
+  CHECK(shell(plan + "--strategy data --launch megatron -o ours", folder.folder()).exit_code == 0);
+  CHECK(
+      refused("--plan ours/run.sh --launch megatron -o ours").find("is also the file of --plan") !=
+      std::string::npos);
+  CHECK(refused("--plan proj/run.sh --launch megatron --smpi both -o both --collectives ideal") ==
+        "parsim: -o: 'both/hostfile' is also the file of --smpi; accepted: another name\n");
+  CHECK(folder.names() == std::vector<std::string>{"ours", "proj"});
+}
+
 TEST_CASE("streams: a limit of file sizes is a sentence, not a signal") {
   const testing::TemporaryFolder folder;
   const Finished finished = shell("ulimit -f 1; " + plan_lenet + " -o plan.json", folder.folder());

@@ -48,6 +48,9 @@ TEST_CASE("read files: what a file leads to counts") {
   folder.write("topo.txt", "GPU0 GPU1\n");
   CHECK(changes(cluster, "topo.txt"));
   CHECK_FALSE(changes(cluster, "other.txt"));
+  const std::string json = folder.write(
+      "c.json", "{\"nodes\": [{\"name\": \"n0\", \"import\": \"topo.txt,device=h100-sxm5\"}]}");
+  CHECK(changes(json, "topo.txt"));
   // Measured rows on that cluster.
   const std::string rows = folder.write("rows.csv", "network,cluster,profile\na,c.toml,p.csv\n");
   folder.write("p.csv", "layer\n");
