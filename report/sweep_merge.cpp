@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/errors.hpp"
 #include "core/files.hpp"
@@ -148,6 +149,10 @@ class Selection {
 
   void see(const SweepRow& row) {
     ++unlisted_.rows;
+    if (first_.empty()) first_ = row;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (row[c].text != first_[c].text) varying_.insert(c);
+    }
     for (RowCondition& condition : conditions_) condition.see(row);
     if (!refused(row) && lists_) add(row);
   }
@@ -160,6 +165,8 @@ class Selection {
     return std::move(best_);
   }
   [[nodiscard]] const Unlisted& unlisted() const { return unlisted_; }
+  /// The columns in which rows differ, listed or not.
+  [[nodiscard]] const std::set<std::size_t>& varying() const { return varying_; }
 
  private:
   bool refused(const SweepRow& row) {
@@ -221,6 +228,8 @@ class Selection {
   std::vector<RowCondition> conditions_;
   std::vector<RankedRow> best_;
   Unlisted unlisted_;
+  SweepRow first_;
+  std::set<std::size_t> varying_;
 };
 
 Json json_of(const SweepCell& cell) {
@@ -230,8 +239,9 @@ Json json_of(const SweepCell& cell) {
   return Json::parse(cell.text);
 }
 
+/// `varying`: inputs that say which point of the sweep a row is, though all listed ones have them.
 Table table_of(const SweepRows& rows, const std::vector<RankedRow>& best,
-               const MergeRequest& request) {
+               const std::set<std::size_t>& varying, const MergeRequest& request) {
   std::vector<std::string> shown = {"strategy", "step_time_s", "throughput_samples_per_s",
                                     "peak_memory_bytes", request.by};
   shown.insert(shown.end(), request.pareto.begin(), request.pareto.end());
@@ -239,9 +249,7 @@ Table table_of(const SweepRows& rows, const std::vector<RankedRow>& best,
   for (std::size_t c = 0; c < rows.columns().size(); ++c) {
     const std::string& name = rows.columns()[c];
     const bool input = name.starts_with("input_");
-    const bool varies = input && std::any_of(best.begin(), best.end(), [&](const RankedRow& row) {
-                          return row.row[c].text != best.front().row[c].text;
-                        });
+    const bool varies = input && varying.contains(c);
     const bool wanted = varies || std::find(shown.begin(), shown.end(), name) != shown.end();
     bool number = true;
     std::vector<TableCell> cells;
@@ -337,7 +345,8 @@ MergeReport merge_results(const MergeRequest& request) {
                       {},
                       rows.header().version};
   if (lists) {
-    if (rows.has_results()) document.tables.push_back(table_of(rows, best, request));
+    if (rows.has_results())
+      document.tables.push_back(table_of(rows, best, selection.varying(), request));
     report.ranked.emplace();
     for (const RankedRow& row : best) {
       Json object = Json::object();

@@ -397,6 +397,9 @@ TEST_CASE("sweep: --where keeps the rows that meet its conditions, by hand from 
   std::stable_sort(priced.begin(), priced.end(), [](const json& a, const json& b) {
     return a["cost_per_million_samples"] < b["cost_per_million_samples"];
   });
+  // The table says which point a row is: every input that varies in the sweep, not in the list.
+  CHECK(sweep(folder, {"--merge", "r", "--top", "1"})
+            .out.find("  gpus  override  batch  strategy  ") != std::string::npos);
   const std::string seconds = all[3]["step_time_s"].dump();
   CHECK(points(listed({"--top", "9", "--by", "cost_per_million_samples", "--where",
                        "step_time_s <= " + seconds})) == points(priced));
