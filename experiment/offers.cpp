@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "core/errors.hpp"
+#include "experiment/request.hpp"
 #include "experiment/sweep_file.hpp"
 #include "topologies/document.hpp"
 #include "topologies/generator.hpp"
@@ -25,6 +27,7 @@ using topologies::Value;
 
 constexpr json::Limits machines{1, 1024}, gpus_each{1, 64};
 constexpr std::int64_t default_most = 8;
+constexpr std::array<std::string_view, 3> strategies_of_buy{"data", "tensor", "pipeline"};
 
 const Keys& offer_keys() {
   static const Keys keys{
@@ -133,6 +136,23 @@ const Value& member_of(const Value& table, std::string_view name) {
   return table.items[static_cast<std::size_t>(at - table.keys.begin())];
 }
 
+/// Throws InputError at `where` for an option that the strategies which 'buy' asks do not read.
+void check_used(const Arguments& arguments, const std::string& where) {
+  Arguments asked = arguments;
+  asked.values["--cluster"] = {"a candidate"};
+  std::vector<std::string>& names = asked.values["--strategy"];
+  if (names.empty()) names.assign(strategies_of_buy.begin(), strategies_of_buy.end());
+  try {
+    (void)make_request(asked);
+  } catch (const InputError& error) {
+    throw InputError(where, fmt::format("{}: {}", error.where, error.found), error.accepted);
+  }
+  if (arguments.has("--cp-comm")) {
+    throw InputError(where, "--cp-comm: unused without --cp",
+                     "accepted: network, batch, precision, optimizer and the like");
+  }
+}
+
 }  // namespace
 
 std::vector<Offer> read_offers(std::string_view text, const std::string& file) {
@@ -208,7 +228,7 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
                      "accepted: network, batch, precision, optimizer and the like");
   }
   for (const std::string& name : job.arguments.texts("--strategy")) {
-    if (name == "data" || name == "tensor" || name == "pipeline") continue;
+    if (std::ranges::count(strategies_of_buy, name) > 0) continue;
     throw InputError(where, fmt::format("strategy '{}'", name),
                      "accepted: data, tensor and pipeline, which 'buy' asks");
   }
@@ -216,6 +236,7 @@ Job read_job(std::string_view text, const std::string& file, const std::string& 
     throw InputError(where, "no network or no batch",
                      "accepted: both, the same on all machines that are compared");
   }
+  check_used(job.arguments, where);
   job.batch = *job.arguments.number("--batch", 1, most);
   return job;
 }

@@ -276,6 +276,20 @@ TEST_CASE("buy: files of jobs and offers are refused with place, found and accep
     CHECK(of_job(job_text + option + "\n").find(", which 'buy' does not simulate; accepted: net") !=
           std::string::npos);
   }
+  // What no strategy of 'buy' reads, as 'compare' refuses it.
+  for (const char* option :
+       {"speeds = \"1,2\"", "rounding = \"released\"", "search-costs = \"paper\"",
+        "degrees = \"any\"", "partition = \"none.txt\"", "parts = 2", "seed = 4", "budget = 5"}) {
+    CAPTURE(option);
+    CHECK(of_job(job_text + option + "\n")
+              .find(": unused by every strategy asked for; accepted: with strategy ") !=
+          std::string::npos);
+  }
+  CHECK(of_job(job_text + "schedule = \"gpipe\"\nstrategy = \"data\"\n")
+            .find("--schedule: unused by strategy 'data'; accepted:") != std::string::npos);
+  CHECK(of_job(job_text + "schedule = \"gpipe\"\n") == "accepted");
+  CHECK(of_job(job_text + "cp-comm = \"a2a\"\n").find("--cp-comm: unused without --cp") !=
+        std::string::npos);
   CHECK(of_job(job_text + "strategy = \"best\"\n").find("strategy 'best'; accepted: data") !=
         std::string::npos);
   CHECK(of_job(job_text + "cluster = \"dgx-v100\"\n")
