@@ -115,6 +115,7 @@ std::string unfollowed_degrees(const Request& request, const RunResult& row) {
   compare("--cp", request.context_parallel, has.cp);
   compare("--ep", request.expert_parallel, has.ep);
   compare("--etp", request.expert_tensor_parallel, has.etp);
+  compare("--micro-batches", request.micro_batches, row.micro_batches);
   return join(flags, " ");
 }
 

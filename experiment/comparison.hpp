@@ -50,8 +50,8 @@ void check_candidates(const Experiment& experiment,
 /// The row of a candidate without a plan.
 [[nodiscard]] RunResult refused(const Candidate& candidate);
 
-/// "--cp 4 --tp 2": degrees that were given and that the row's plan does not have. Most strategies
-/// look at none. Empty for layouts and rows without a plan.
+/// "--cp 4 --tp 2": degrees and micro-batches that were given and that the row's plan does not have.
+/// Most strategies look at none. Empty for layouts and rows without a plan.
 [[nodiscard]] std::string unfollowed_degrees(const Request& request, const RunResult& row);
 
 /// Completes rows that are compared with each other: equal plans, order (by --objective the fastest

@@ -67,6 +67,11 @@ TEST_CASE("comparison: rows say which degrees that are given they do not follow"
   CHECK(notes() == std::map<std::string, std::string>{{"data", "does not follow --cp 2"}});
   arguments.values["--dp"] = {"1"};
   CHECK(notes() == std::map<std::string, std::string>{{"data", "does not follow --dp 1 --cp 2"}});
+  arguments.values["--batch"] = {"8"};
+  arguments.values["--micro-batches"] = {"4"};
+  CHECK(notes() == std::map<std::string, std::string>{
+                       {"data", "does not follow --dp 1 --cp 2 --micro-batches 4"}});
+  arguments.values.erase("--micro-batches");
   // A row alone, too.
   const Experiment experiment(make_request(arguments));
   const strategies::Strategy& data = strategies::strategy("data", "test");
