@@ -364,7 +364,8 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
   if (trainer) {
     report::check_training(*trainer, experiment.request.precision, experiment.request.optimizer);
   }
-  const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
+  experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
+  planned.plan.network_fingerprint = fingerprint(experiment.network);
   for (const std::string_view flag : {"--dag", "--smpi", "--chakra"}) {
     if (arguments.has(flag)) experiment::check_whole_dag(experiment, planned.plan, flag);
   }

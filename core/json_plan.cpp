@@ -101,6 +101,9 @@ void fields(auto& visit, Of<Plan> auto& plan) {
   visit("network", plan.network);
   visit.optional("dims", plan.dims,
                  "dimensions of the network that were given: \"seq_length=128\"");
+  visit.optional("network_fingerprint", plan.network_fingerprint,
+                 "a hash of the extents of all parameters and outputs: a file of this name with "
+                 "other ones is another network");
   visit("cluster", plan.cluster);
   visit("batch", plan.batch);
   visit("precision", plan.precision);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 
 namespace parsim {
 
@@ -130,6 +131,17 @@ std::int64_t active_parameter_count(const Network& network) {
     }
   }
   return count;
+}
+
+std::string fingerprint(const Network& network) {
+  std::uint64_t hash = network.layers.size();
+  for (const Parameter& parameter : network.parameters)
+    hash = hash_combine(hash, hash_of(parameter.extents));
+  for (const Layer& layer : network.layers) {
+    hash = hash_combine(hash, layer.kind.value.index());
+    for (const Axis& axis : layer.out.axes) hash = hash_combine(hash, axis.extent);
+  }
+  return fmt::format("{:016x}", hash);
 }
 
 Flops forward_flops_per_sample(const Network& network) {

@@ -54,6 +54,9 @@ LayerId add_layer(Network& network, std::string name, LayerKind kind, std::vecto
 [[nodiscard]] std::vector<Shape> input_shapes(const Network& network, LayerId layer);
 /// Learned numbers, tied ones once.
 [[nodiscard]] std::int64_t parameter_count(const Network& network);
+/// A hash, in 16 hexadecimal digits, of the extents of all parameters and of what all layers make.
+/// Names do not count.
+[[nodiscard]] std::string fingerprint(const Network& network);
 /// Sets the tokens of the busiest expert over those of the average (ExpertDense). Throws InputError
 /// at `where` if the network has no experts, or no layer with so many.
 void set_expert_imbalance(Network& network, double imbalance, std::string_view where);

@@ -138,6 +138,8 @@ struct Plan {
   std::string strategy, network, cluster;
   /// The network's dimensions that the user gave, as --dim has them: "seq_length=128".
   std::vector<std::string> dims;
+  /// fingerprint() of the network that it was made for; empty if that is not known.
+  std::string network_fingerprint;
   std::int64_t batch = 0;  ///< samples of one step over all devices; a multiple of micro_batches
   Precision precision = Precision::fp32;
   /// In which gradients of parameters add up and travel: fp32, fp16 or bf16.

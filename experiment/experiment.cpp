@@ -315,6 +315,12 @@ void Experiment::check_plan(const Plan& checked, const std::string& file) {
         file, fmt::format("a plan for network '{}', not for '{}'", checked.network, network.name),
         fmt::format("accepted: --network {}", checked.network));
   }
+  const std::string& made_for = checked.network_fingerprint;
+  if (!made_for.empty() && made_for != fingerprint(network)) {
+    warnings.push_back(
+        fmt::format("{} was made for a network '{}' of other extents: it has changed since", file,
+                    network.name));
+  }
   strategies::route_in_parts(network, strategies::routed_parts(network, checked));
   validate(checked, network, cluster, file);
 }

@@ -57,6 +57,31 @@ TEST_CASE("round trip: what a foreign file leaves open is said, and not twice") 
   CHECK(run.err.find(guess, at + 1) == std::string::npos);
 }
 
+TEST_CASE("round trip: a plan knows the extents of the network in a file that has changed since") {
+  const testing::TemporaryFolder folder;
+  const auto write = [&](const char* width) {
+    return folder.write(
+        "config.json",
+        std::string(R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+                                        "num_attention_heads": 4, "vocab_size": 128,
+                                        "max_position_embeddings": 32, "intermediate_size": )") +
+            width + "}");
+  };
+  const std::string plan = folder.path("plan.json");
+  const std::string network = write("96");
+  REQUIRE(command({"plan", "--network", network, "--cluster", "star:2,device=t4,rate=1GB/s",
+                   "--strategy", "data", "-o", plan})
+              .exit_code == 0);
+  const auto changed = [&] {
+    const testing::Finished run = command({"simulate", "--network", network, "--plan", plan});
+    CHECK(run.exit_code == 0);
+    return run.err.find("of other extents") != std::string::npos;
+  };
+  CHECK_FALSE(changed());
+  write("192");
+  CHECK(changed());
+}
+
 const std::vector<std::string> small_gpt = {
     "--network", "gpt:layers=4,hidden=256,heads=4,seq_length=128,vocab_size=1024",
     "--cluster", "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=3GB/s",
