@@ -119,6 +119,23 @@ std::string unfollowed_degrees(const Request& request, const RunResult& row) {
   return join(flags, " ");
 }
 
+void note_unfollowed(const Experiment& experiment, const Plan& plan, RunResult& row) {
+  if (const std::string asked = unfollowed_degrees(experiment.request, row); !asked.empty()) {
+    row.notes.push_back("does not follow " + asked);
+  }
+  const auto divides_experts = [](const LayerPlan& layer) {
+    return std::any_of(layer.cuts.begin(), layer.cuts.end(), [](const Cut& cut) {
+      return cut.dim == Dim::expert && cut.sizes.size() > 1;
+    });
+  };
+  if (experiment.request.expert_imbalance > 1 &&
+      std::none_of(plan.layers.begin(), plan.layers.end(), divides_experts)) {
+    row.notes.emplace_back(
+        "--expert-imbalance changes nothing where every GPU has all experts, or a part of each "
+        "(--ep divides them)");
+  }
+}
+
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results) {
   find_equal_plans(results);
   const auto goal = [&](const RunResult& result) {

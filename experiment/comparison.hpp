@@ -50,9 +50,13 @@ void check_candidates(const Experiment& experiment,
 /// The row of a candidate without a plan.
 [[nodiscard]] RunResult refused(const Candidate& candidate);
 
-/// "--cp 4 --tp 2": degrees and micro-batches that were given and that the row's plan does not have.
-/// Most strategies look at none. Empty for layouts and rows without a plan.
+/// "--cp 4 --tp 2": degrees and micro-batches that were given and that the row's plan does not
+/// have. Most strategies look at none. Empty for layouts and rows without a plan.
 [[nodiscard]] std::string unfollowed_degrees(const Request& request, const RunResult& row);
+
+/// Adds notes to the row of a plan: degrees that it does not follow, and that an imbalance of
+/// experts changes nothing where each GPU has all of them.
+void note_unfollowed(const Experiment& experiment, const Plan& plan, RunResult& row);
 
 /// Completes rows that are compared with each other: equal plans, order (by --objective the fastest
 /// or cheapest first, those that do not fit after those that do, rows without a plan last, ties in

@@ -215,6 +215,9 @@ Experiment::Experiment(const Request& asked)
   network = std::move(chosen.network);
   if (request.given.contains("--expert-imbalance")) {
     set_expert_imbalance(network, request.expert_imbalance, "--expert-imbalance");
+    std::erase_if(network.warnings, [](const std::string& warning) {  // that it is balanced
+      return warning.find("--expert-imbalance") != std::string::npos;
+    });
   }
   attention_by_default = chosen.by_default;
   if (!request.layout_file.empty()) read_layout_file();
@@ -256,8 +259,10 @@ Experiment::Experiment(const Request& asked)
   if (const auto note = objective_note(request.objective, cluster)) request.notes.push_back(*note);
   check_failures(request.failures, cluster);
   check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
-  for (std::string& warning : precision_warnings(cluster, request.precision))
-    warnings.push_back(std::move(warning));
+  const auto warn = [&](const std::vector<std::string>& more) {
+    warnings.insert(warnings.end(), more.begin(), more.end());
+  };
+  warn(precision_warnings(cluster, request.precision));
   for (const auto& [name, value] : request.dims) {
     const bool of_samples = name == "batch" || name == "batch_size" || name == "N";
     if (of_samples && value != batch) {
@@ -271,8 +276,7 @@ Experiment::Experiment(const Request& asked)
     calibration = calibration_of(request.fitted, network, request.precision, cluster);
     check_calibrated_costs(*calibration, request.costs, request.profile,
                            request.sim.launch_interval);
-    for (std::string& warning : calibration_warnings(*calibration))
-      warnings.push_back(std::move(warning));
+    warn(calibration_warnings(*calibration));
     cluster = with_links_between_machines(std::move(cluster), calibration->links);
   }
   const auto start = std::chrono::steady_clock::now();
@@ -288,13 +292,14 @@ Experiment::Experiment(const Request& asked)
   if (of_layers) {
     const auto times =
         layer_times_of(measured, request.profile, network, cluster, request.precision);
-    for (std::string& warning :
-         layer_times_warnings(times, request.profile, cluster, request.precision))
-      warnings.push_back(std::move(warning));
+    warn(layer_times_warnings(times, request.profile, cluster, request.precision));
     cost = make_layer_costs(times, network, cluster, std::move(cost), request.reduce_precision,
                             request.sim, request.profile);
   }
-  if (profile) cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
+  if (profile) {
+    warn(profile_warnings(*profile, request.profile, cluster, request.precision));
+    cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
+  }
   if (calibration) cost = make_calibrated(std::move(cost), calibration->kernels);
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_stragglers(cluster, request.stragglers);

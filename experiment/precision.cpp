@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 
 namespace parsim::experiment {
@@ -47,6 +49,24 @@ std::vector<std::string> precision_warnings(const Cluster& cluster, Precision pr
       warnings.push_back(fmt::format("{} has no tensor cores for bf16: at most {}, with fp16 {}",
                                      model.name, to_text(peak), to_text(fp16)));
     }
+  }
+  return warnings;
+}
+
+std::vector<std::string> profile_warnings(const Profile& profile, const std::string& file,
+                                          const Cluster& cluster, Precision precision) {
+  std::vector<std::string> warnings;
+  for (const DeviceModel& model : cluster.models) {
+    const auto samples = [&](auto wanted) {
+      return std::any_of(profile.kernels.begin(), profile.kernels.end(),
+                         [&](const KernelSample& sample) {
+                           return sample.device == model.name && wanted(sample.precision);
+                         });
+    };
+    if (!samples([](Precision) { return true; })) continue;  // of another GPU, which is refused
+    if (samples([&](Precision own) { return own == precision; })) continue;
+    warnings.push_back(fmt::format("{}: no kernels of {} in {}: they take the model's times", file,
+                                   model.name, to_text(precision)));
   }
   return warnings;
 }

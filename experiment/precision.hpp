@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cluster.hpp"
+#include "core/profile.hpp"
 #include "core/units.hpp"
 
 namespace parsim::experiment {
@@ -21,5 +22,11 @@ void check_fp8(const Cluster& cluster, Precision precision, const std::string& w
 /// rate of fp16 for want of tensor cores, what a user should know.
 [[nodiscard]] std::vector<std::string> precision_warnings(const Cluster& cluster,
                                                           Precision precision);
+
+/// For each type of GPU of which the profile in `file` has kernels, but none in this precision.
+[[nodiscard]] std::vector<std::string> profile_warnings(const Profile& profile,
+                                                        const std::string& file,
+                                                        const Cluster& cluster,
+                                                        Precision precision);
 
 }  // namespace parsim::experiment

@@ -362,9 +362,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.stages = strategies::stages_of(experiment.network, plan);
   result.degrees = strategies::degrees_of(experiment.network, plan, result.stages);
   result.choices = choices_of(experiment.cluster, plan, result.degrees, result.stages);
-  if (const std::string asked = unfollowed_degrees(experiment.request, result); !asked.empty()) {
-    result.notes.push_back("does not follow " + asked);
-  }
+  note_unfollowed(experiment, plan, result);
   if (result.degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
     result.notes.emplace_back(zero_bubble_trainers);
   }

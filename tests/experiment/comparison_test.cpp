@@ -80,6 +80,35 @@ TEST_CASE("comparison: rows say which degrees that are given they do not follow"
   CHECK(std::count(alone.begin(), alone.end(), "does not follow --dp 1 --cp 2") == 1);
 }
 
+TEST_CASE("comparison: an imbalance of experts is no balance, and may change nothing") {
+  Arguments arguments = arguments_with({"data", "tensor"});
+  arguments.values["--network"] = {
+      "gpt:layers=2,hidden=16,heads=4,seq_length=32,vocab_size=64,experts=4"};
+  const auto has = [](const std::vector<std::string>& lines, const char* text) {
+    return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+      return line.find(text) != std::string::npos;
+    });
+  };
+  const auto changes_nothing = [&](const Experiment& experiment) {
+    std::vector<std::string> rows;
+    for (const RunResult& row : compare(experiment)) {
+      if (has(row.notes, "--expert-imbalance changes nothing")) rows.push_back(row.strategy);
+    }
+    return rows;
+  };
+  CHECK(changes_nothing(Experiment(make_request(arguments))).empty());
+  Request mixture = make_request(arguments);
+  mixture.network = "qwen3-30b-a3b:layers=1";
+  CHECK(has(Experiment(mixture).warnings, "as if the router were in balance"));
+  mixture.expert_imbalance = 2;
+  mixture.given.insert("--expert-imbalance");
+  CHECK(!has(Experiment(mixture).warnings, "balance"));
+  arguments.values["--expert-imbalance"] = {"2"};
+  CHECK(changes_nothing(Experiment(make_request(arguments))).size() == 2);
+  arguments.values["--ep"] = {"2"};
+  CHECK(changes_nothing(Experiment(make_request(arguments))).empty());
+}
+
 TEST_CASE("comparison: a plan of the caller's that is none is refused by name") {
   Arguments arguments = arguments_with({"broken"});
   arguments.strategies = {uneven("broken", 9)};

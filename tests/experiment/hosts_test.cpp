@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <vector>
+
+#include "experiment/precision.hpp"
 #include "experiment/run.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/approx.hpp"
@@ -64,6 +68,21 @@ TEST_CASE("hosts: results say what each machine has to feed, unless something sa
   request.input_rate = 0;
   request.network = "gpt:layers=1,hidden=64,heads=1,attention=eager";
   CHECK(line().empty());
+}
+
+TEST_CASE("profile: one without kernels of the run's precision is said") {
+  const Cluster cluster = topologies::load_cluster("mixed-p100-v100", "test");
+  Profile profile;
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    KernelSample& sample = profile.kernels.emplace_back();
+    sample.device = "v100-sxm2";
+    sample.precision = precision;
+  }
+  CHECK(profile_warnings(profile, "p.json", cluster, Precision::fp16).empty());
+  CHECK(profile_warnings(profile, "p.json", cluster, Precision::bf16) ==
+        std::vector<std::string>{
+            "p.json: no kernels of v100-sxm2 in bf16: they take the model's times"});
+  CHECK(profile_warnings({}, "p.json", cluster, Precision::bf16).empty());  // refused elsewhere
 }
 
 }  // namespace
