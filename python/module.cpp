@@ -101,9 +101,11 @@ void check_answers(const Plan& plan, const strategies::StrategyInput& asked,
                    const std::string& where) {
   const auto expect = [&](const std::string& found, const std::string& accepted) {
     if (found == accepted) return;
-    throw InputError(where, "a plan with " + found,
+    throw InputError(where, "a plan for " + found,
                      fmt::format("accepted: {}, as asked", accepted));
   };
+  expect(fmt::format("network '{}'", plan.network),
+         fmt::format("network '{}'", asked.network.name));
   expect(fmt::format("batch {}", plan.batch), fmt::format("batch {}", asked.batch));
   expect(fmt::format("precision {}", to_text(plan.precision)),
          fmt::format("precision {}", to_text(asked.precision)));
@@ -125,6 +127,9 @@ Plan ask_python(const PythonStrategy& strategy, const strategies::StrategyInput&
     const std::string where = fmt::format("strategy {}", strategy.first);
     Plan plan = plan_from_json(text, where);
     check_answers(plan, input, where);
+    if (plan.cluster != input.cluster.name) {
+      plan.notes.push_back(fmt::format("was made for cluster '{}'", plan.cluster));
+    }
     return plan;
   } catch (py::error_already_set& error) {
     const py::object input_error = py::module_::import("parsim._errors").attr("InputError");

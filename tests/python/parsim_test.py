@@ -236,8 +236,20 @@ class Forms(unittest.TestCase):
                 return parsim.plan(network=network, cluster=cluster, strategy='data',
                                    **dict(asked))
             rows = parsim.compare(**SMALL, strategies=['data', other]).results
-            self.assertEqual([f'strategy other: a plan with {found}'],
+            self.assertEqual([f'strategy other: a plan for {found}'],
                              [row.error for row in rows if row.strategy == 'other'])
+
+        def of_another_network(network, cluster):
+            return parsim.plan(network='resnet50_v1', cluster=cluster, strategy='data')
+
+        def of_another_cluster(network, cluster):
+            return parsim.plan(network=network, cluster='star:4,device=t4,rate=1GB/s',
+                               strategy='data')
+        rows = parsim.compare(network='resnet50', cluster=STAR, batch=64,
+                              strategies=[of_another_network, of_another_cluster]).results
+        self.assertIn("a plan for network 'resnet50_v1'; accepted: network 'resnet50', as asked",
+                      rows[1].error)
+        self.assertIn("was made for cluster 'star:4,device=t4,rate=1GB/s'", rows[0].notes)
 
     def test_what_strategies_get_is_passed_on(self):
         def same(network, cluster):
