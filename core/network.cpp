@@ -111,6 +111,9 @@ void set_expert_imbalance(Network& network, double imbalance, std::string_view w
     experts = all;
     of_token = each;
   }
+  std::erase_if(network.warnings, [](const std::string& warning) {  // that they are balanced
+    return warning.find("--expert-imbalance") != std::string::npos;
+  });
   if (imbalance >= 1 && imbalance <= most) return;
   throw InputError(where, fmt::format("{} in '{}'", imbalance, network.name),
                    most == 0 ? "accepted: with a mixture of experts"

@@ -215,9 +215,6 @@ Experiment::Experiment(const Request& asked)
   network = std::move(chosen.network);
   if (request.given.contains("--expert-imbalance")) {
     set_expert_imbalance(network, request.expert_imbalance, "--expert-imbalance");
-    std::erase_if(network.warnings, [](const std::string& warning) {  // that it is balanced
-      return warning.find("--expert-imbalance") != std::string::npos;
-    });
   }
   attention_by_default = chosen.by_default;
   if (!request.layout_file.empty()) read_layout_file();
@@ -284,6 +281,7 @@ Experiment::Experiment(const Request& asked)
   slowdowns.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
   if (profile) {
+    warn(profile_warnings(*profile, request.profile, cluster, request.precision));
     slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
     request.sim.shared_gpus = sim::shared_gpus_of(*profile, cluster);
   }
@@ -296,10 +294,7 @@ Experiment::Experiment(const Request& asked)
     cost = make_layer_costs(times, network, cluster, std::move(cost), request.reduce_precision,
                             request.sim, request.profile);
   }
-  if (profile) {
-    warn(profile_warnings(*profile, request.profile, cluster, request.precision));
-    cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
-  }
+  if (profile) cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
   if (calibration) cost = make_calibrated(std::move(cost), calibration->kernels);
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_stragglers(cluster, request.stragglers);
