@@ -1,4 +1,5 @@
 """Functions named as the verbs, with the options as keywords, made from the program's own table."""
+import copy
 import difflib
 import inspect
 import json
@@ -189,8 +190,10 @@ def run_verb(verb, arguments):
         result = result_of(native, folder + '/')
     if verb['name'] != 'plan':
         return result
-    given = {name: arguments[name] for name in ('network', 'cluster')
-             if isinstance(arguments.get(name), (dict, os.PathLike, str))}
+    # A dict that the caller changes later is another network or cluster.
+    given = {name: value if isinstance(value, Subject) else copy.deepcopy(value)
+             for name, value in ((name, arguments.get(name)) for name in ('network', 'cluster'))
+             if isinstance(value, (dict, os.PathLike, str))}
     return Plan(records(native.file), result, given)
 
 

@@ -125,6 +125,10 @@ class Forms(unittest.TestCase):
         step = parsim.simulate(plan=plan).step_time_s  # network and cluster go with it
         self.assertEqual(parsim.simulate(network=BERT, cluster=CLUSTER, batch=8,
                                          strategy='data').step_time_s, step)
+        own = {**CLUSTER}
+        planned = parsim.plan(network=BERT, cluster=own, batch=8, strategy='data')
+        own['links'] = [{**CLUSTER['links'][0], 'rate': '1 GB/s'}]
+        self.assertEqual(step, parsim.simulate(plan=planned).step_time_s)
         with tempfile.TemporaryDirectory() as folder:
             plan.save(f'{folder}/plan.json')
             self.assertEqual(plan, parsim.read_plan(f'{folder}/plan.json'))
@@ -260,6 +264,7 @@ class Forms(unittest.TestCase):
             for one in (plan, dict(plan)):
                 step = parsim.simulate(network=network, cluster=cluster, plan=one)
                 seen.append((step.step_time_s, step.inputs.precision))
+            seen.append((parsim.simulate(plan=plan).step_time_s, 'fp16'))
             return plan
         seen = []
         row = parsim.simulate(network=BERT, cluster=CLUSTER, batch=8, precision='fp16',
@@ -267,7 +272,7 @@ class Forms(unittest.TestCase):
                               strategy=same)
         shown = parsim.show('network', BERT, dim={'seq_length': 32})
         self.assertEqual([shown.forward_flops_per_sample, 8 << 30,
-                          (row.step_time_s, 'fp16'), (row.step_time_s, 'fp16')], seen)
+                          *[(row.step_time_s, 'fp16')] * 3], seen)
 
 
 class Refusals(unittest.TestCase):
