@@ -306,21 +306,13 @@ Experiment::Experiment(const Request& asked)
 }
 
 void Experiment::check_plan(const Plan& checked, const std::string& file) {
-  if (checked.cluster != cluster.name) {
-    warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'", file,
-                                   checked.cluster, cluster.name));
-  }
   if (checked.network != network.name) {
     throw InputError(
         file, fmt::format("a plan for network '{}', not for '{}'", checked.network, network.name),
         fmt::format("accepted: --network {}", checked.network));
   }
-  const std::string& made_for = checked.network_fingerprint;
-  if (!made_for.empty() && made_for != fingerprint(network)) {
-    warnings.push_back(
-        fmt::format("{} was made for a network '{}' of other extents: it has changed since", file,
-                    network.name));
-  }
+  for (std::string& warning : plan_warnings(checked, file, network, cluster))
+    warnings.push_back(std::move(warning));
   strategies::route_in_parts(network, strategies::routed_parts(network, checked));
   validate(checked, network, cluster, file);
 }

@@ -332,6 +332,21 @@ void take_question(const Plan& plan, const std::string& file, Request& request) 
                    "accepted: no --dim, or the plan's");
 }
 
+std::vector<std::string> plan_warnings(const Plan& plan, const std::string& file,
+                                       const Network& network, const Cluster& cluster) {
+  std::vector<std::string> warnings;
+  if (plan.cluster != cluster.name) {
+    warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'", file, plan.cluster,
+                                   cluster.name));
+  }
+  if (!plan.network_fingerprint.empty() && plan.network_fingerprint != fingerprint(network)) {
+    warnings.push_back(
+        fmt::format("{} was made for a network '{}' of other extents: it has changed since", file,
+                    network.name));
+  }
+  return warnings;
+}
+
 std::vector<std::string> dim_texts(const std::map<std::string, std::int64_t>& dims) {
   std::vector<std::string> texts;
   for (const auto& [name, value] : dims) texts.push_back(fmt::format("{}={}", name, value));

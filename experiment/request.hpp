@@ -126,6 +126,10 @@ struct Request : strategies::StrategyOptions {
 /// A plan file's network, dimensions and cluster stand in for those that are not given. It may be
 /// about another cluster, but never about another network: throws InputError for other dimensions.
 void take_question(const Plan& plan, const std::string& file, Request& request);
+/// Of a plan file: made for another cluster, or for another network of the same name.
+[[nodiscard]] std::vector<std::string> plan_warnings(const Plan& plan, const std::string& file,
+                                                     const Network& network,
+                                                     const Cluster& cluster);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts,
                                                              std::string_view where = "--dim");

@@ -113,7 +113,7 @@ Arranging::Loads Arranging::loads(const Arrangement& a, std::size_t stage) const
 /// Seconds of the all-to-alls with a micro-batch that bring tokens to their experts, or back, and
 /// their gradients the other way.
 double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
-                                  std::int64_t samples) const {
+                                  std::int64_t samples) {
   const Layer& layer = input_.network[id];
   const bool routes =
       layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
@@ -126,10 +126,12 @@ double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, Layer
   const Bytes payload{slots.out.elements() * samples * others /
                       static_cast<std::int64_t>(a.degrees.group()) *
                       element_bytes(input_.precision)};
-  return 2 * input_.cost
-                 .collective(CollectiveKind::all_to_all, devices_of_stage(a, stage).first(members),
-                             payload)
-                 .count();
+  const auto devices = devices_of_stage(a, stage).first(members);
+  const auto [known, fresh] = all_to_alls_.try_emplace({{devices.begin(), devices.end()}, payload});
+  if (fresh) {
+    known->second = input_.cost.collective(CollectiveKind::all_to_all, devices, payload);
+  }
+  return 2 * known->second.count();
 }
 
 /// Among how many times as many devices as a tensor group has a layer's weights are divided.

@@ -79,7 +79,7 @@ class Arranging {
   [[nodiscard]] PipelineCut interleaved(const ParallelDegrees& degrees,
                                         const ChainCosts& costs) const;
   [[nodiscard]] double expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
-                                       std::int64_t samples) const;
+                                       std::int64_t samples);
   [[nodiscard]] double owners(const Arrangement& a, const Layer& layer) const;
   double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
 
@@ -97,6 +97,8 @@ class Arranging {
       until_;  ///< by what distinguishes stages
   /// By model and samples: the whole network.
   std::map<std::pair<std::int32_t, std::int64_t>, Seconds> time_on_;
+  /// By devices and payload: an all-to-all, which takes long to price among many devices.
+  std::map<std::pair<std::vector<DeviceId>, Bytes>, Seconds> all_to_alls_;
   /// By model, tensor degree and micro-batches: all updates, a micro-batch's share.
   std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, double> updates_;
 };
