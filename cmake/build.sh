@@ -77,6 +77,10 @@ build_preset() {
   (cd "$root" && cmake --build --preset "$@") >&2
 }
 
+# What `./parsim` builds and runs: the preset release, or bench within ./test, which has built the
+# same program there.
+program_preset=${PARSIM_PRESET:-release}
+
 # The preset's build of the program is newer than every source. Folders count too: their time
 # changes when a file is deleted or added.
 is_built() {
@@ -91,19 +95,19 @@ is_built() {
 # Builds the program if a source is newer. The stamp gets the time before the build, so that a
 # source saved meanwhile counts as newer, and it appears only if the build succeeded.
 build_program() {
-  is_built release && return 0
-  mkdir -p "$root/build/release"
-  exec {lock}> "$root/build/release/.lock"
+  is_built "$program_preset" && return 0
+  mkdir -p "$root/build/$program_preset"
+  exec {lock}> "$root/build/$program_preset/.lock"
   flock -n "$lock" || {
     say "waiting for another build"
     flock "$lock"
   }
   # Whoever held the lock may have done the work.
-  is_built release || {
-    local stamp=$root/build/release/.built
+  is_built "$program_preset" || {
+    local stamp=$root/build/$program_preset/.built
     rm -f "$stamp"
     printf '%s\n' "$root" > "$stamp.new"
-    ensure_packages program && build_preset release || return 1
+    ensure_packages program && build_preset "$program_preset" || return 1
     mv "$stamp.new" "$stamp"
   }
   exec {lock}>&-

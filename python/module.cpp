@@ -101,8 +101,7 @@ void check_answers(const Plan& plan, const strategies::StrategyInput& asked,
                    const std::string& where) {
   const auto expect = [&](const std::string& found, const std::string& accepted) {
     if (found == accepted) return;
-    throw InputError(where, "a plan for " + found,
-                     fmt::format("accepted: {}, as asked", accepted));
+    throw InputError(where, "a plan for " + found, fmt::format("accepted: {}, as asked", accepted));
   };
   expect(fmt::format("network '{}'", plan.network),
          fmt::format("network '{}'", asked.network.name));

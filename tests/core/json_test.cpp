@@ -219,7 +219,8 @@ TEST_CASE("json: another format or version is refused") {
 
 TEST_CASE("json: unknown, missing and repeated keys are refused") {
   CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\"", "\"bacth\"")) ==
-        "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, dims, cluster, "
+        "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, dims, "
+        "network_fingerprint, cluster, "
         "batch, "
         "precision, reduce_precision, optimizer, layers, schedule, buckets, notes; did you mean "
         "'batch'?");

@@ -67,7 +67,9 @@ def programs(parsim):
     subprocess.run([parsim, '--version'], stdout=subprocess.DEVNULL, check=True)
     with open(parsim, 'rb') as file:
         script = file.read(2) == b'#!'
-    return ROOT / 'build' / 'release' if script else pathlib.Path(parsim).resolve().parent
+    if not script:
+        return pathlib.Path(parsim).resolve().parent
+    return ROOT / 'build' / os.environ.get('PARSIM_PRESET', 'release')
 
 
 class Run:

@@ -150,7 +150,7 @@ def main():
     subprocess.run([parsim, '--version'], stdout=subprocess.DEVNULL, check=True)
     with open(parsim, 'rb') as file:
         if file.read(2) == b'#!':  # ./parsim is a script, which builds the program first
-            parsim = ROOT / 'build' / 'release' / 'parsim'
+            parsim = ROOT / 'build' / os.environ.get('PARSIM_PRESET', 'release') / 'parsim'
     long_sweep(parsim)
     succeeded = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -5,7 +5,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 . "$root/cmake/build.sh"
 build_program || exit 1
 set -euo pipefail
-build=$root/build/release
+build=$root/build/$program_preset
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 (

@@ -16,7 +16,7 @@ import unittest
 import parsim
 
 ROOT = pathlib.Path(os.environ['PARSIM_ROOT'])
-PROGRAM = ROOT / 'build/release/parsim'
+PROGRAM = ROOT / 'build' / os.environ.get('PARSIM_PRESET', 'release') / 'parsim'
 STAR = 'star:4,device=p100-sxm2*2+v100-sxm2*2,rate=12GB/s,latency=1us'
 SMALL = {'network': 'lenet5', 'cluster': STAR, 'batch': 64}
 CLUSTER = {'name': 'mine', 'nodes': [{'name': 'box', 'count': 2, 'switches': ['pcie'],

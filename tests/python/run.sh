@@ -9,7 +9,7 @@
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 . "$root/cmake/build.sh"
 build_program || exit 1
-build=$root/build/release
+build=$root/build/$program_preset
 if [[ ! -e $build/python/interpreter ]]; then
   echo "SKIPPED: pybind11-dev or python3-dev"
   exit 77

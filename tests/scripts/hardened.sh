@@ -12,7 +12,7 @@ has() {
   grep -qE -- "$3" <<< "$4" || { echo "FAILED: $1: no $2" && bad=1; }
 }
 for program in parsim parsim-hw parsim-simgrid; do
-  file=$root/build/release/$program
+  file=$root/build/${PARSIM_PRESET:-release}/$program
   header=$(readelf -hW "$file") segments=$(readelf -lW "$file")
   dynamic=$(readelf -dW "$file") symbols=$(readelf -W --dyn-syms "$file")
   has "$program" "position-independent executable" 'FLAGS_1.* PIE' "$dynamic"

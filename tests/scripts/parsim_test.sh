@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The script ./parsim, tried on a program of one line in a folder of its own: when it builds, what it
 # prints where, and that a failed build leaves nothing behind that looks like success.
+unset PARSIM_PRESET  # of ./test, for its own build
 source_root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
