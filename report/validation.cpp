@@ -194,24 +194,35 @@ std::vector<validation::ValidationRow> worst_rows(
   return worst;
 }
 
+/// A reason with a location "set:line:column: …" without the line.
+std::string without_line(const std::string& reason, const std::string& set) {
+  const std::size_t line = set.size() + 1, end = reason.find_first_not_of("0123456789", line);
+  if (end == reason.npos || end == line || reason[end] != ':') return reason;
+  return set + reason.substr(end);
+}
+
 /// How many cases have no prediction, by set and reason, in the order of their first.
 std::vector<std::string> unresolved_lines(const std::vector<validation::Unresolved>& all) {
-  std::vector<std::pair<std::string, std::size_t>> counts;
+  struct Reason {
+    std::string alike, first;
+    std::size_t rows = 0;
+  };
+  std::vector<Reason> reasons;
   for (const validation::Unresolved& item : all) {
     // Reasons with a location begin with the set.
     const bool placed = item.reason.starts_with(item.set + ":");
     const std::string line = placed ? item.reason : fmt::format("{}: {}", item.set, item.reason);
-    const auto known = std::find_if(counts.begin(), counts.end(),
-                                    [&](const auto& count) { return count.first == line; });
-    if (known == counts.end()) {
-      counts.emplace_back(line, 1);
-    } else {
-      ++known->second;
-    }
+    const std::string alike = placed ? without_line(line, item.set) : line;
+    auto known = std::find_if(reasons.begin(), reasons.end(),
+                              [&](const Reason& reason) { return reason.alike == alike; });
+    if (known == reasons.end()) known = reasons.insert(known, Reason{alike, line});
+    ++known->rows;
   }
   std::vector<std::string> lines;
-  for (const auto& [line, count] : counts) {
-    lines.push_back(fmt::format("not predicted: {} row{}: {}", count, count == 1 ? "" : "s", line));
+  for (const Reason& reason : reasons) {
+    lines.push_back(reason.rows == 1
+                        ? fmt::format("not predicted: 1 row: {}", reason.first)
+                        : fmt::format("not predicted: {} rows: {}", reason.rows, reason.alike));
   }
   return lines;
 }

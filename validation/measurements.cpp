@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <initializer_list>
 #include <iterator>
 
@@ -13,6 +14,7 @@
 #include "core/text.hpp"
 #include "validation/embedded.hpp"
 #include "validation/published_kernel.hpp"
+#include "validation/table_formats.hpp"
 
 namespace parsim::validation {
 
@@ -21,38 +23,42 @@ namespace {
 constexpr std::string_view measurements_folder = "validation/measurements/";
 constexpr std::string_view aliases_file = "validation/aliases.toml";
 
+/// A column, or "".
+std::string text_of(const Claim& claim, std::string_view key) {
+  const auto found = claim.what.find(key);
+  return found == claim.what.end() ? std::string() : found->second;
+}
+
 /// Columns that name a row, in this order, if the table has them.
 constexpr std::string_view naming_columns[] = {
     "collective", "model",        "op",    "layer",  "machine",   "gpu",       "dtype",
     "cudnn",      "nccl_version", "nodes", "n_gpus", "precision", "framework", "parallelism"};
 /// The same of kernels, each with its column's name.
 constexpr std::string_view extent_columns[] = {
-    "m",      "n",    "k",     "seq", "heads",   "kv_heads", "head_dim", "mode",
-    "causal", "c_in", "c_out", "r",   "in_size", "stride",   "rows",     "cols"};
+    "m",      "n",    "k",     "seq",    "heads", "kv_heads",   "head_dim", "mode",
+    "causal", "c_in", "c_out", "r",      "r_h",   "r_w",        "in_size",  "in_h",
+    "in_w",   "rows", "cols",  "stride", "tp",    "micro_batch"};
 
-std::string name_of(const CsvTable& table, const CsvTable::Row& row) {
+std::string name_of(const Claim& claim) {
   std::vector<std::string> words;
   for (const std::string_view column : naming_columns) {
-    std::string text = table.at(row, column);
+    std::string text = text_of(claim, column);
     if (text.empty()) continue;
     if (column == "nodes" || column == "n_gpus") text = fmt::format("{} {}", text, column);
     if (column == "cudnn") text = fmt::format("cuDNN {}", text);
     words.push_back(std::move(text));
   }
-  if (has_kernels(table)) {
-    for (const std::string_view column : extent_columns) {
-      const std::string text = table.at(row, column);
-      if (!text.empty()) words.push_back(fmt::format("{} {}", column, text));
-    }
+  const auto add = [&](std::string_view column, std::string_view form) {
+    const std::string text = text_of(claim, column);
+    if (!text.empty()) words.push_back(fmt::format(fmt::runtime(form), column, text));
+  };
+  if (claim.quantity == "kernel-time") {
+    for (const std::string_view column : extent_columns) add(column, "{} {}");
   }
-  for (const std::string_view column : {"batch_per_gpu", "batch"}) {
-    if (!table.at(row, column).empty()) {
-      words.push_back(fmt::format("{} {}", column, table.at(row, column)));
-    }
-  }
-  if (table.has("size_bytes")) words.push_back(fmt::format("{} B", table.at(row, "size_bytes")));
-  if (table.has("data_MiB")) words.push_back(fmt::format("{} MiB", table.at(row, "data_MiB")));
-  return fmt::format("{} (line {})", join(words), row.line);
+  for (const std::string_view column : {"batch_per_gpu", "batch"}) add(column, "{} {}");
+  add("size_bytes", "{1} B");
+  add("data_MiB", "{1} MiB");
+  return fmt::format("{} (line {})", join(words), text_of(claim, "line"));
 }
 
 double step_milliseconds(const CsvTable& table, const CsvTable::Row& row) {
@@ -122,11 +128,13 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
         "bwd_ms), value with unit, or time_us (median_us, sustained_us) of a kernel with m, n and "
         "k, or head_dim");
   }
-  if (!(claim.expected > 0)) {
-    throw InputError(fmt::format("{}:{}", table.file, row.line),
-                     fmt::format("a measurement of {}", claim.expected),
-                     "accepted: a positive number");
-  }
+}
+
+void check_positive(const CsvTable& table, const CsvTable::Row& row, const Claim& claim) {
+  if (!claim.ran || (claim.expected > 0 && std::isfinite(claim.expected))) return;
+  throw InputError(fmt::format("{}:{}", table.file, row.line),
+                   fmt::format("a measurement of {}", claim.expected),
+                   "accepted: a positive number");
 }
 
 std::string letters_and_digits(std::string_view text) {
@@ -157,12 +165,6 @@ std::string with_current_spellings(const std::string& call) {
     at = end;
   }
   return result;
-}
-
-/// A column, or "".
-std::string text_of(const Claim& claim, std::string_view key) {
-  const auto found = claim.what.find(key);
-  return found == claim.what.end() ? std::string() : found->second;
 }
 
 struct Alias {
@@ -240,7 +242,6 @@ std::vector<Claim> read_measurements(std::string_view csv, const std::string& fi
   for (const CsvTable::Row& row : table.rows) {
     Claim claim;
     claim.set = set;
-    claim.name = name_of(table, row);
     claim.source = fmt::format("{}, {}", table.at(row, "source"), table.at(row, "locator"));
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
       claim.what[table.columns[i]] = row.fields[i];
@@ -249,9 +250,17 @@ std::vector<Claim> read_measurements(std::string_view csv, const std::string& fi
       call->second = with_current_spellings(call->second);
     }
     claim.what["line"] = fmt::format("{}", row.line);
-    fill_quantity(table, row, claim);
-    static_cast<void>(split_of(claim));
-    claims.push_back(std::move(claim));
+    std::vector<Claim> of_row = claims_of_format(table, row, claim);
+    if (of_row.empty()) {
+      fill_quantity(table, row, claim);
+      of_row.push_back(std::move(claim));
+    }
+    for (Claim& one : of_row) {
+      check_positive(table, row, one);
+      one.name = name_of(one);
+      static_cast<void>(split_of(one));
+      claims.push_back(std::move(one));
+    }
   }
   return claims;
 }

@@ -18,6 +18,7 @@
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
+#include "validation/table_formats.hpp"
 
 namespace parsim::validation {
 
@@ -291,6 +292,7 @@ void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits&
 }
 
 std::string PublishedPredictor::not_expressible(const Claim& claim) {
+  if (std::string reason = column(claim, unpredictable); !reason.empty()) return reason;
   if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
   try {
     if (claim.quantity == "collective-time") {
@@ -320,6 +322,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
 
 Prediction PublishedPredictor::operator()(const Claim& claim) const {
   if (!claim.ran) return memory_of_failure(claim);
+  if (std::string reason = column(claim, unpredictable); !reason.empty()) return {{}, {}, reason};
   if (split_of(claim) == Split::unscored) {
     return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
   }

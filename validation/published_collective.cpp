@@ -44,7 +44,8 @@ Enum nccl_value(std::string_view text, const std::string& where) {
 
 }  // namespace
 
-CollectiveKind collective_of(const Claim& claim) {
+std::optional<CollectiveKind> collective_of(const Claim& claim) {
+  if (column(claim, "collective") == "send_receive") return std::nullopt;
   return experiment::parse_word(column(claim, "collective"), claim.set + ":collective",
                                 collective_spellings);
 }
@@ -85,8 +86,12 @@ PublishedCollective::PublishedCollective(const Claim& claim)
 double PublishedCollective::estimated(const sim::SimOptions& options) const {
   // Cost models take the bytes that travel in all, which for an all-to-all are more than its size.
   const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
+  if (!kind_) {
+    const auto cost = sim::make_tile_costs(cluster_, options);
+    return cost->transfer(devices_.front(), devices_.back(), size_).count();
+  }
   const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
-  return sim::make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
+  return sim::make_tile_costs(cluster_, options)->collective(*kind_, devices_, payload).count();
 }
 
 std::vector<Claim> uncalibrated_collectives(const std::vector<Claim>& claims) {
@@ -112,7 +117,9 @@ double PublishedCollective::naive() const {
 double PublishedCollective::simulated(const sim::SimOptions& options) const {
   const auto cost = sim::make_tile_costs(cluster_, options);
   const auto executor = sim::make_simgrid_executor(cluster_, *cost, options);
-  return makespan(executor->run(experiment::collective_dag(kind_, devices_, size_))).count();
+  const ExecDag dag = kind_ ? experiment::collective_dag(*kind_, devices_, size_)
+                            : experiment::send_receive_dag(devices_, size_);
+  return makespan(executor->run(dag)).count();
 }
 
 experiment::StepParts PublishedCollective::parts(const sim::SimOptions& options,

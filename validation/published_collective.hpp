@@ -1,6 +1,7 @@
 // A published row of a collective: its cluster, its library, and its time by model or simulation.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/cluster.hpp"
@@ -11,8 +12,9 @@
 
 namespace parsim::validation {
 
-/// Of the row's column `collective`. Throws InputError for an unknown one.
-[[nodiscard]] CollectiveKind collective_of(const Claim& claim);
+/// Of the row's column `collective`; nothing for `send_receive`, a message. Throws InputError for
+/// an unknown one.
+[[nodiscard]] std::optional<CollectiveKind> collective_of(const Claim& claim);
 
 /// Collectives of 64 MiB and more that are to be predicted once more, as a set of their own,
 /// without what is fitted on their system.
@@ -38,7 +40,7 @@ class PublishedCollective {
   [[nodiscard]] experiment::StepParts parts(const sim::SimOptions& options, double seconds) const;
 
  private:
-  CollectiveKind kind_;
+  std::optional<CollectiveKind> kind_;  ///< nothing: a message from each device to the next
   Cluster cluster_;
   std::vector<DeviceId> devices_;
   Bytes size_;

@@ -21,7 +21,6 @@ struct OneLayer {
   Network network;
   LayerId layer;
   std::int64_t samples = 1;
-  std::vector<Pass> passes = {Pass::forward};
 };
 
 std::int64_t extent(const Claim& claim, std::string_view name) {
@@ -46,25 +45,39 @@ OneLayer layer_of(LayerKind kind, const std::vector<Shape>& inputs, std::int64_t
   return made;
 }
 
-OneLayer convolution(const Claim& claim) {
-  const std::int64_t size = extent(claim, "in_size");
+/// Of height ("_h") or width ("_w"), or of both.
+Window window_of(const Claim& claim, std::string_view side) {
+  const auto name = [&](std::string_view both) {
+    std::string own = fmt::format("{}{}", both, side);
+    return column(claim, own).empty() ? std::string(both) : own;
+  };
   Window window;
-  window.kernel = extent(claim, "r");
-  window.stride = extent(claim, "stride");
+  window.kernel = extent(claim, name("r"));
+  window.stride = extent(claim, name("stride"));
   // Zero is no extent, but a padding.
-  const std::string pad = column(claim, "pad");
-  if (!pad.empty() && pad != "0") window.pad_begin = window.pad_end = extent(claim, "pad");
-  return layer_of(Conv{extent(claim, "c_out"), {window, window}, 1, false},
-                  {image_shape(extent(claim, "c_in"), size, size)}, extent(claim, "batch"));
+  const std::string pad = column(claim, name("pad"));
+  if (!pad.empty() && pad != "0") window.pad_begin = window.pad_end = extent(claim, name("pad"));
+  return window;
+}
+
+OneLayer convolution(const Claim& claim) {
+  const bool square = !column(claim, "in_size").empty();
+  const std::int64_t height = extent(claim, square ? "in_size" : "in_h"),
+                     width = extent(claim, square ? "in_size" : "in_w");
+  return layer_of(
+      Conv{extent(claim, "c_out"), {window_of(claim, "_h"), window_of(claim, "_w")}, 1, false},
+      {image_shape(extent(claim, "c_in"), height, width)}, extent(claim, "batch"));
 }
 
 std::vector<Pass> passes_of(const Claim& claim) {
   const std::string mode = column(claim, "mode");
   if (mode.empty() || mode == "fwd") return {Pass::forward};
   if (mode == "bwd") return {Pass::backward};
+  if (mode == "bwd_data") return {Pass::backward_data};
+  if (mode == "bwd_weights") return {Pass::backward_weights};
   if (mode == "fwd_bwd") return {Pass::forward, Pass::backward};
   throw InputError(location_of(claim, "mode"), fmt::format("'{}'", mode),
-                   "accepted: fwd, bwd or fwd_bwd");
+                   "accepted: fwd, bwd, bwd_data, bwd_weights or fwd_bwd");
 }
 
 OneLayer attention(const Claim& claim) {
@@ -72,10 +85,8 @@ OneLayer attention(const Claim& claim) {
                      key_heads = count_column(claim, "kv_heads", heads),
                      width = extent(claim, "head_dim");
   const Shape keys = matrix(tokens, key_heads * width);
-  OneLayer made = layer_of(Attention{heads, key_heads, column(claim, "causal") == "1"},
-                           {matrix(tokens, heads * width), keys, keys}, extent(claim, "batch"));
-  made.passes = passes_of(claim);
-  return made;
+  return layer_of(Attention{heads, key_heads, column(claim, "causal") == "1"},
+                  {matrix(tokens, heads * width), keys, keys}, extent(claim, "batch"));
 }
 
 OneLayer elementwise(const Claim& claim) {
@@ -85,18 +96,30 @@ OneLayer elementwise(const Claim& claim) {
   if (std::find(std::begin(of_two), std::end(of_two), op) != std::end(of_two)) {
     return layer_of(Combine{op}, {row, row}, extent(claim, "rows"));
   }
+  if (op == "dropout") return layer_of(Dropout{}, {row}, extent(claim, "rows"));
   return layer_of(Activation{op}, {row}, extent(claim, "rows"));
 }
 
+/// torch._scaled_mm and the like: FP8 operands that are cast before.
+constexpr std::string_view cast_before = "fp8_e4m3";
+
 OneLayer product(const Claim& claim) {
-  OneLayer made = layer_of(Dense{extent(claim, "n"), false}, {vector_shape(extent(claim, "k"))},
-                           extent(claim, "m"));
+  OneLayer made;
+  made.samples = extent(claim, "m");
+  const LayerId in = add_input(made.network, "in", vector_shape(extent(claim, "k")));
+  const Dense dense{extent(claim, "n"), false};
+  // The first product that reads a tensor casts it.
+  if (column(claim, "dtype") == cast_before) {
+    add_layer(made.network, "next", Activation{"relu"},
+              {add_layer(made.network, "before", dense, {in})});
+  }
+  made.layer = add_layer(made.network, "kernel", dense, {in});
   // The last product of a network would be its head, which is never in FP8.
   add_layer(made.network, "next", Activation{"relu"}, {made.layer});
   return made;
 }
 
-OneLayer made_of(const Claim& claim) {
+OneLayer layer_of_row(const Claim& claim) {
   const std::string kind = column(claim, "op_class");
   if (kind == "conv") return convolution(claim);
   if (kind == "elementwise") return elementwise(claim);
@@ -119,17 +142,23 @@ OneLayer made_of(const Claim& claim) {
   return column(claim, "head_dim").empty() ? product(claim) : attention(claim);
 }
 
-Precision operands_of(const Claim& claim) {
+Precision operands_of(const Claim& claim, const DeviceModel& model) {
   std::string type = column(claim, "dtype");
   if (type.empty()) return precision_of(claim);
+  if (type == cast_before) return Precision::fp8;
+  if (type == "fp32/tf32") {  // TF32 where the card has it
+    const bool has = model.peak_at(Precision::tf32) > model.peak_at(Precision::fp32);
+    return has ? Precision::tf32 : Precision::fp32;
+  }
   if (type == "fp16/bf16") type = "bf16";  // alike on the cards that have both
   for (const Precision one :
        {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16, Precision::fp8}) {
     if (type == to_text(one)) return one;
   }
   if (type == "fp8_block") return Precision::fp8_blockwise;
-  throw InputError(location_of(claim, "dtype"), fmt::format("'{}'", type),
-                   "accepted: fp32, tf32, fp16, bf16, fp16/bf16, fp8 or fp8_block");
+  throw InputError(
+      location_of(claim, "dtype"), fmt::format("'{}'", type),
+      "accepted: fp32, tf32, fp32/tf32, fp16, bf16, fp16/bf16, fp8, fp8_e4m3 or fp8_block");
 }
 
 /// Column `library`; others than these are priced as the default.
@@ -145,8 +174,8 @@ sim::AttentionKernel attention_kernel(const Claim& claim) {
 
 double kernel_seconds(const Claim& claim) {
   const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
-  const Precision precision = operands_of(claim);
-  const OneLayer made = made_of(claim);
+  const Precision precision = operands_of(claim, cluster.models.front());
+  const OneLayer made = layer_of_row(claim);
   if (made.network[made.layer].kind.as<Attention>() != nullptr && multiplies_in_fp8(precision)) {
     throw InputError(location_of(claim, "dtype"), "attention in FP8",
                      "accepted: attention in 16 or 32 bits; no step has it in FP8 here");
@@ -155,7 +184,7 @@ double kernel_seconds(const Claim& claim) {
   options.attention_kernel = attention_kernel(claim);
   const auto cost = sim::make_tile_costs(cluster, options);
   double seconds = 0;
-  for (const Pass pass : made.passes) {
+  for (const Pass pass : passes_of(claim)) {
     const Part part{whole(made.network[made.layer].out, made.samples), {}};
     seconds +=
         cost->compute(made.network, made.layer, part, pass, DeviceId{0}, precision).time.count();

@@ -17,12 +17,17 @@ template <class Table>
 /// Seconds of the row's kernel on a `gpu`, by the cost model of steps: under sustained load, from
 /// scratch. Columns `dtype` (else `precision`; FP32) and, by what is not empty:
 ///
-///     op_class conv          batch, c_in, c_out, r, in_size, stride, pad: square, without bias
+///     op_class conv          batch, c_in, c_out, r, in_size, stride, pad: square, without bias; or
+///                            in_h, in_w, and r_h, r_w, stride_h and so on where the sides differ
 ///     op_class bmm           batch products of m x k and k x n
-///     op_class elementwise   rows, cols; `op` of two tensors (add, sub, mul, div, pow) or of one
+///     op_class elementwise   rows, cols; `op` of two tensors (add, sub, mul, div, pow) or of one,
+///                            or dropout
 ///     op_class softmax, ln   rows, cols
-///     head_dim               batch, seq, heads, kv_heads, causal (1 or 0), mode (fwd, bwd, fwd_bwd)
-///     m, n, k                y[m, n] = x[m, k] W[n, k]ᵀ, without bias
+///     head_dim               batch, seq, heads, kv_heads, causal (1 or 0)
+///     m, n, k                y[m, n] = x[m, k] W[n, k]ᵀ, without bias; of dtype fp8_e4m3 without
+///                            the cast of x
+///
+/// Column mode: fwd (the default), bwd, bwd_data, bwd_weights or fwd_bwd.
 ///
 /// Throws InputError for another row.
 [[nodiscard]] double kernel_seconds(const Claim& claim);

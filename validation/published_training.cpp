@@ -232,7 +232,7 @@ double Training::simulated(double kernels, double links, double host,
 }
 
 double simulation_length(const Claim& claim) {
-  if (!has_layout(claim) || has_layout_file(claim)) return 0;
+  if (claim.quantity != "throughput" || !has_layout(claim) || has_layout_file(claim)) return 0;
   const RunLayout run = layout_of(claim);
   const auto layers = static_cast<double>(load_network_of(claim).layers.size());
   return layers * static_cast<double>(run.micro_batches) *
