@@ -241,9 +241,12 @@ RankFold::Group RankFold::find(const std::vector<DeviceId>& members) {
   Group found;
   found.members = Members::others;
   std::vector<std::int32_t> shape;
+  std::vector<DeviceId> outside;  // of units that are not kept
   for (const DeviceId member : members) {
     if (rank(member) < 0) {
-      if (dag_.fold.units == nullptr || dag_.fold.units->keeps(member)) return found;
+      const AlikeUnits* units = dag_.fold.units.get();
+      if (units == nullptr || units->keeps(member)) return found;
+      outside.push_back(member);
       continue;
     }
     if (!found.leader.valid()) {
@@ -256,6 +259,15 @@ RankFold::Group RankFold::find(const std::vector<DeviceId>& members) {
     shape.push_back(rank(member) - rank(found.leader));
   }
   if (ranks.empty()) return found;
+  // Groups of one unit and of several differ, even if they are of the same ranks.
+  for (const DeviceId member : outside) {
+    const AlikeUnits& units = *dag_.fold.units;
+    const DeviceId kept = units.kept(member);
+    if (rank(kept) < 0) return found;
+    shape.push_back(units.unit_of[member.index()]);
+    shape.push_back(ranks_->position_of[kept.index()]);
+    shape.push_back(rank(kept) - rank(found.leader));
+  }
   const bool all = std::all_of(ranks.begin(), ranks.end(),
                                [&](const auto& entry) { return entry.second == ranks_->count(); });
   found.members = all ? Members::all_ranks : Members::some_ranks;

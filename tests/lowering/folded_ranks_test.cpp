@@ -23,17 +23,21 @@ std::unique_ptr<CostModel> with_slow_device(const World& world, std::size_t numb
   return sim::make_slowed(*world.cost, factors);
 }
 
-TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
-  FoldedCounts counts, slow;  // with a device that is slower than the others
-  FoldedCounts alone;         // without contention
-  const TemporaryFolder folder;
-  // Without biases, which the first rank alone adds.
-  const Network llama = networks::load_network(
+/// Without biases, which the first rank alone adds.
+Network without_biases(const TemporaryFolder& folder) {
+  return networks::load_network(
       folder.write("config.json",
                    R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 8,
                        "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 512,
                        "vocab_size": 512, "max_position_embeddings": 64})"),
       {}, "test");
+}
+
+TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
+  FoldedCounts counts, slow;  // with a device that is slower than the others
+  FoldedCounts alone;         // without contention
+  const TemporaryFolder folder;
+  const Network llama = without_biases(folder);
   for (const char* fabric : {"nodes:2x8,device=v100-sxm2,nics=8", "nodes:4x4,device=v100-sxm2",
                              "nvswitch:8,device=v100-sxm2", "dgx-v100"}) {
     const World world(llama, topologies::load_cluster(fabric, "test"));
@@ -68,6 +72,33 @@ TEST_CASE("folded: ranks of tensor-parallel groups, operation by operation") {
   CHECK(slow.ranks >= 15);
   CHECK(slow.any_links >= 15);
   CHECK(alone.ranks >= 15);
+}
+
+TEST_CASE("folded: ranks of groups with context parallelism, each with replicas of its own") {
+  FoldedCounts counts;
+  const TemporaryFolder folder;
+  const World world(without_biases(folder),
+                    topologies::load_cluster("nodes:2x8,device=v100-sxm2", "test"));
+  for (const std::int32_t tensor : {2, 4}) {
+    for (const std::int64_t micro_batches : {1, 2}) {
+      strategies::StrategyInput input = world.input(16);
+      input.tensor_parallel = tensor;
+      input.context_parallel = 2;
+      input.pipeline_parallel = 1;
+      input.micro_batches = micro_batches;
+      const Plan plan = strategies::plan_tensor(input);
+      CAPTURE(tensor);
+      CAPTURE(micro_batches);
+      // Sums of norms pass between members of a ring alone first, then between replicas: groups of
+      // the same ranks, in one unit and in all.
+      const Fold fold =
+          lowering::lower_folded(world.network, world.cluster, *world.cost, plan).dag.fold;
+      CHECK(fold.units != nullptr);
+      CHECK(fold.ranks != nullptr);
+      compare_with_whole(world, *world.cost, plan, false, counts);
+    }
+  }
+  CHECK(counts.ranks >= 2);
 }
 
 TEST_CASE("folded: ranks that share experts, and those that hand parts to each other") {
