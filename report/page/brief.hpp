@@ -7,8 +7,9 @@
 
 namespace parsim::report {
 
-/// Six answers in a sentence or two each: which plan, by how much, how surely, what bounds it,
-/// whether it would fit half the memory, what would help. "" if no strategy has a plan.
+/// Seven answers in a sentence or two each: which plan, by how much, how surely, what bounds it,
+/// whether it would fit half the memory, what would help, what to buy; five if it does not fit. ""
+/// if no strategy has a plan.
 [[nodiscard]] std::string brief_of(const Page& page);
 
 /// What the GPUs of the type that computes most do longest, and what the average GPU does.
