@@ -22,6 +22,8 @@ constexpr double architecture_of_others = 8.0;
 /// From here on, a peak well above fp32's means tensor cores.
 constexpr double hopper = 9.0;
 constexpr double first_with_tensor_cores = 7.0, first_with_bf16 = 8.0;
+/// Up to here a power limit, as T4's 70 W, and not the chip decides on the clock.
+constexpr Watts low_power{100};
 
 Precision precision_of(const std::string& operands) {
   return operands == "fp16"   ? Precision::fp16
@@ -134,10 +136,13 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
     if (!tensor_cores) return of_row == Precision::fp32;
     return of_row == Precision::fp16 || (of_row == precision && precision == Precision::tf32);
   };
+  const bool slowed_by_power = model.upkeep.power && model.upkeep.power->value <= low_power.value;
   std::tuple<double, double, bool> least{std::numeric_limits<double>::infinity(), 0, false};
   for (const Coefficients& row : coefficients()) {
     // What is itself another card's on tensor cores is not lent on.
     if (!serves(row.operands) || (tensor_cores && !row.own_convolutions)) continue;
+    // Nor is what its power limit makes of a card lent to cards without such a limit.
+    if (row.sustained > 1 && !slowed_by_power) continue;
     const std::tuple distance{
         std::abs(std::floor(assumed_capability(model)) - std::floor(row.architecture)),
         std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate)),

@@ -367,16 +367,19 @@ TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
   CHECK(borrowed("a100-sxm4-40", Precision::tf32)->family == "a100");
   CHECK(borrowed("a100-sxm4-80", Precision::tf32)->family == "a100");
   CHECK(borrowed("a100-sxm4-80", Precision::tf32)->operands == Precision::tf32);
+  // L4 has T4's power limit, RTX 2080 three times as much.
   CHECK(borrowed("l4", Precision::tf32)->family == "t4");
+  CHECK(borrowed("rtx-2080", Precision::fp32)->family == "v100");
+  CHECK(borrowed("rtx-2080", Precision::fp16)->family == "v100");
   CHECK(borrowed("rtx-3090", Precision::fp16)->operands == Precision::fp16);
   CHECK(borrowed("b200-sxm", Precision::tf32)->family == "h200");
   CHECK(borrowed("h100-sxm5", Precision::fp32)->family == "h100");
 }
 
 TEST_CASE("tiles: a T4 computes all the time at a lower clock than for one kernel") {
-  const auto rate = [](const std::string& family) {
+  const auto rate = [](const std::string& family, Precision operands) {
     for (Coefficients row : coefficients()) {
-      if (row.family != family || row.operands != Precision::fp32) continue;
+      if (row.family != family || row.operands != operands) continue;
       const auto of = [&] {
         return tile_rates(row, 40, FlopsPerSecond{8e12}, BytesPerSecond{3e11}).rate[0][0];
       };
@@ -386,8 +389,9 @@ TEST_CASE("tiles: a T4 computes all the time at a lower clock than for one kerne
     }
     return 0.0;
   };
-  CHECK(rate("t4") == testing::approx(1.3));
-  CHECK(rate("v100") == testing::approx(1));
+  CHECK(rate("t4", Precision::fp32) == testing::approx(1.3));
+  CHECK(rate("t4", Precision::fp16) == testing::approx(1.7));
+  CHECK(rate("v100", Precision::fp32) == testing::approx(1));
 }
 
 TEST_CASE("tiles: a report says how far each device's times were from measurements set aside") {
