@@ -164,6 +164,10 @@ sim::Fusion fusion_of(const Claim& claim) {
   if (!text.empty()) {
     return experiment::parse_spelling<sim::Fusion>(text, location_of(claim, "fusion"));
   }
+  // Version 1 fuses only if asked to (megatron/arguments.py of v1.1.5: --bias-gelu-fusion,
+  // --bias-dropout-fusion, --scaled-upper-triang-masked-softmax-fusion), later ones unless asked
+  // not to.
+  if (column_contains(claim, "framework", "Megatron-LM 1.")) return sim::Fusion::none;
   if (column_contains(claim, "framework", "Megatron")) return sim::Fusion::megatron;
   const std::vector<std::string> items = split_at(column(claim, "framework"), ',');
   const bool compiled = column_contains(claim, "framework", "compile") ||

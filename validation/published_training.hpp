@@ -15,8 +15,9 @@ namespace parsim::validation {
 
 /// Options of NCCL in the version of the row's `nccl_version`, with the default terms of its costs.
 [[nodiscard]] sim::SimOptions default_nccl_options(const Claim& claim);
-/// Column `fusion`; without it megatron for Megatron-LM and what is built on it, compiled for
-/// frameworks whose name says so (torchtitan compiles only if asked to), else none.
+/// Column `fusion`; without it megatron for Megatron-LM (not its version 1) and what is built on
+/// it, compiled for frameworks whose name says so (torchtitan compiles only if asked to), else
+/// none.
 [[nodiscard]] sim::Fusion fusion_of(const Claim& claim);
 
 /// Of the row's column `precision`; FP32 if it is empty. Throws InputError for an unknown one.

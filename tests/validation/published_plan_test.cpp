@@ -154,6 +154,7 @@ TEST_CASE("published plan: the framework says which kernels are fused") {
   CHECK(fusion("torchtitan, torch.compile") == sim::Fusion::compiled);
   CHECK(fusion("torchtitan, eager") == sim::Fusion::none);
   CHECK(fusion("Megatron-LM core") == sim::Fusion::megatron);
+  CHECK(fusion("DeepSpeed on Megatron-LM 1.1.5") == sim::Fusion::none);
   CHECK(fusion("MXNet, fused") == sim::Fusion::compiled);
 }
 
