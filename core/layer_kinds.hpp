@@ -80,7 +80,8 @@ struct Norm {
 /// operator's in lower case). `parameters` is the count of learned numbers (PRelu), 0 otherwise.
 /// "rotary" (Su et al. 2021, "RoFormer", equation 34) turns pairs of neighbouring channels by an
 /// angle that grows with the token: token · 10000^(−channel / channels), where the paper counts the
-/// channels of a head, which this layer does not know, it counts all.
+/// channels of a head, which this layer does not know, it counts all. "identity" is free: no data
+/// moves, but a plan may hold the same values in another layout.
 struct Activation {
   std::string function = "relu";
   std::int64_t parameters = 0;

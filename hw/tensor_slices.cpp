@@ -28,8 +28,9 @@ bool reads_operand(const LayerKind& kind, Pass pass, std::size_t input) {
   if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
   if (const auto* reduce = kind.as<Reduce>()) return reduce->function == "max";
   const auto* activation = kind.as<Activation>();
-  return (activation == nullptr || activation->function != "rotary") &&
-         kind.as<Dropout>() == nullptr && kind.as<Flatten>() == nullptr &&
+  const bool linear = activation != nullptr &&
+                      (activation->function == "rotary" || activation->function == "identity");
+  return !linear && kind.as<Dropout>() == nullptr && kind.as<Flatten>() == nullptr &&
          kind.as<Rearrange>() == nullptr && kind.as<Slicing>() == nullptr &&
          kind.as<Concat>() == nullptr && kind.as<HeadConcat>() == nullptr;
 }
@@ -284,8 +285,9 @@ namespace {
 
 /// Why a kind cannot be computed, or "".
 std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
-  constexpr std::array<std::string_view, 9> activations{
-      "relu", "leakyrelu", "clip", "sigmoid", "tanh", "silu", "gelu", "hardswish", "rotary"};
+  constexpr std::array<std::string_view, 10> activations{"identity",  "relu",  "leakyrelu", "clip",
+                                                         "sigmoid",   "tanh",  "silu",      "gelu",
+                                                         "hardswish", "rotary"};
   constexpr std::array<std::string_view, 6> merges{"add", "sub", "mul", "div", "max", "min"};
   constexpr std::array<std::string_view, 3> folds{"mean", "sum", "max"};
   const auto among = [](const auto& words, const std::string& word) {

@@ -171,8 +171,12 @@ LayerId mixture_of_experts(Network& network, const std::string& name, LayerId fr
                : add_layer(network, name + ".probabilities", Softmax{1}, {router});
   const std::int64_t slots = expert_slots(experts, tokens);
   const std::int64_t groups = std::gcd(tokens, slots);
-  const LayerId sent = add_layer(network, name + ".dispatch",
-                                 ExpertDispatch{experts.top_k, slots, groups}, {from, router});
+  // What a plan moves between tokens' devices and experts' may pass through other layouts: a group
+  // that shares each expert receives and returns a part of every token per device.
+  const LayerId dispatched = add_layer(
+      network, name + ".dispatch", ExpertDispatch{experts.top_k, slots, groups}, {from, router});
+  const LayerId sent =
+      add_layer(network, name + ".experts.received", Activation{"identity"}, {dispatched});
   const LayerId up = dense(".experts.up", experts.ffn_hidden, sent);
   LayerId inner = up;
   if (design.gated) {
@@ -183,7 +187,8 @@ LayerId mixture_of_experts(Network& network, const std::string& name, LayerId fr
   } else {
     inner = add_layer(network, name + ".experts.act", Activation{design.activation}, {up});
   }
-  const LayerId down = dense(".experts.down", hidden, inner);
+  const LayerId down = add_layer(network, name + ".experts.returned", Activation{"identity"},
+                                 {dense(".experts.down", hidden, inner)});
   const LayerId mixed =
       add_layer(network, name + ".combine",
                 ExpertCombine{experts.top_k, experts.normalized, groups}, {down, router});

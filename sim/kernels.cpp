@@ -220,7 +220,9 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   const Layer& layer = network[id];
   const LayerKind& kind = layer.kind;
   const Rearrange* rearrange = kind.as<Rearrange>();
+  const Activation* function = kind.as<Activation>();
   if (kind.as<Input>() != nullptr || kind.as<Flatten>() != nullptr ||
+      (function != nullptr && function->function == "identity") ||
       (rearrange != nullptr && !rearrange->moves_data)) {
     return {};
   }

@@ -117,7 +117,8 @@ void recompute_pointwise(const Network& network, Plan& plan) {
     const Combine* combine = kind.as<Combine>();
     const Activation* function = kind.as<Activation>();
     const bool dropped = kind.as<Norm>() != nullptr ||
-                         (function != nullptr && function->function != "rotary") ||
+                         (function != nullptr && function->function != "rotary" &&
+                          function->function != "identity") ||
                          (combine != nullptr && combine->function == "mul");
     if (!dropped) plan.layers[l].recompute = false;
   }

@@ -174,7 +174,12 @@ void divide_experts(const Network& network, std::size_t ways, std::size_t parts,
       if (within == parts && parts > 1) after = cuts.erase(after);
       if (parts > within) ++after;
       cuts.insert(after, Cut{Dim::expert, even_split(layer.out.extent(Dim::expert), ways)});
-    } else if (routes(layer) && cuts.size() >= 2 && cuts.back().dim == Dim::replica) {
+    }
+    // Each device of a group sends, receives and returns a part of the channels.
+    const auto* activation = layer.kind.as<Activation>();
+    const bool moves = routes(layer) || (is_of_experts(layer) && activation != nullptr &&
+                                         activation->function == "identity");
+    if (moves && cuts.size() >= 2 && cuts.back().dim == Dim::replica) {
       Cut& last = cuts.back();
       last = {Dim::channel, even_split(layer.out.axes.back().extent, last.sizes.size())};
     }

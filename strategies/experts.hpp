@@ -61,7 +61,9 @@ void expect_experts(const StrategyInput& input);
 /// al. 2020, "GShard"; Megatron-LM's expert model parallelism): each of them then works for the
 /// samples of all with its own experts. Tokens go to their experts and come back in all-to-alls
 /// among these devices, and gradients of an expert are summed over those that have it. Where groups
-/// of devices share layers, each device of a group sends a part of the channels.
+/// of devices share layers, each device of a group sends a part of the channels to the same device
+/// of other groups, and the group gathers what its experts read and sums what they make, as
+/// Megatron-LM's dispatcher (megatron/core/transformer/moe/token_dispatcher.py).
 ///
 /// Where replicas route their tokens in parts (token_parts_of_experts), those who have parts divide
 /// the experts instead: all of `ways / parts` replicas that are neighbours, or every `ways`

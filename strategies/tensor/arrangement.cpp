@@ -118,16 +118,19 @@ double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, Layer
   const bool routes =
       layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
   if (a.degrees.experts < 2 || !routes) return 0;
-  const bool whole = whole_experts(input_, a.degrees.tensor);
-  const std::size_t members = a.degrees.experts * (whole ? 1 : a.degrees.tensor);
+  const std::size_t members = a.degrees.experts;
   const Layer& slots =
       layer.kind.as<ExpertDispatch>() != nullptr ? layer : input_.network[layer.inputs[0]];
   const auto others = static_cast<std::int64_t>(members - 1);
   const Bytes payload{slots.out.elements() * samples * others /
                       static_cast<std::int64_t>(a.degrees.group()) *
                       element_bytes(input_.precision)};
-  const auto devices = devices_of_stage(a, stage).first(members);
-  const auto [known, fresh] = all_to_alls_.try_emplace({{devices.begin(), devices.end()}, payload});
+  // A device exchanges its part of the channels with the same one of other groups.
+  const std::size_t apart = whole_experts(input_, a.degrees.tensor) ? 1 : a.degrees.tensor;
+  const std::span<const DeviceId> all = devices_of_stage(a, stage);
+  std::vector<DeviceId> devices;
+  for (std::size_t i = 0; i < members; ++i) devices.push_back(all[i * apart]);
+  const auto [known, fresh] = all_to_alls_.try_emplace({devices, payload});
   if (fresh) {
     known->second = input_.cost.collective(CollectiveKind::all_to_all, devices, payload);
   }

@@ -253,7 +253,7 @@ void cut_by_token(const Network& network, const DeviceUnits& units,
                        layer.kind.as<Activation>() != nullptr ||
                        layer.kind.as<Combine>() != nullptr || layer.kind.as<Dropout>() != nullptr ||
                        (!routing.empty() && routing[l]);
-    if (!cheap || cuts[l][0].dim != Dim::replica) continue;
+    if (!cheap || is_of_experts(layer) || cuts[l][0].dim != Dim::replica) continue;
     const bool ready = std::all_of(layer.inputs.begin(), layer.inputs.end(), [&](LayerId in) {
       const bool is_sum = cuts[in.index()][0].dim == Dim::in_channel;
       const bool mixed = network[in].kind.as<ExpertCombine>() != nullptr;  // of sums

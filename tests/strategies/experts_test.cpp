@@ -130,19 +130,30 @@ TEST_CASE("experts: of two groups that divide them, replicas of an expert sum it
         2 * 7 * rest * 4 + 4 * 2 * 1 * (experts / 4) * 4);
 }
 
-TEST_CASE("experts: tensor groups move each token's channels once more, not once for each device") {
-  // Groups of 2 and 4-way experts. To the experts, and back to them backward, each device needs
-  // tokens · top_k · hidden, of which it has an eighth: its samples' half of the channels. From
-  // them it needs its half of the channels, three quarters of which are of other experts.
+TEST_CASE("experts: tensor groups send each token once, and gather it within the group") {
+  // Groups of 2 and 4-way experts. A device sends its half of the channels of tokens · top_k to the
+  // same device of other groups, three quarters of which have other experts; so do the results, and
+  // both gradients. What the two halves of an expert read, and make, is gathered and summed by the
+  // group: as Megatron-LM's dispatcher does (megatron/core/transformer/moe/token_dispatcher.py).
   const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
                     "star:8,device=v100-sxm2,rate=25GB/s");
   strategies::StrategyInput input = world.input(4);
   const Plan plan = mixture_plan(input, {2, 4, 1, 4});
   const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
   const auto [count, bytes] = all_to_alls(dag);
-  // Two-way sums of what an expert's halves make go before the all-to-all.
-  CHECK(count == 5);  // what comes from the experts in two, one for each half of the channels
-  CHECK(bytes == 3 * 8 * (32 * 2 * 64 * 7 / 8 * 4) + 8 * (32 * 2 * 64 / 2 * 3 / 4 * 4));
+  CHECK(count == 4 * 2);  // one for each half of the channels
+  CHECK(bytes == 4 * 8 * (32 * 2 * 64 / 2 * 3 / 4 * 4));
+  const std::int64_t slots = 32 * 2 * 64 * 4;  // what each group works on
+  std::int64_t gathers = 0, scatters = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || dag.payload(OpId{i}).value != slots) continue;
+    gathers += collective->kind == CollectiveKind::all_gather ? 1 : 0;
+    scatters += collective->kind == CollectiveKind::reduce_scatter ? 1 : 0;
+  }
+  CHECK(gathers == 2 * 4);  // forward before the experts, backward before what made the result
+  CHECK(scatters == 2 * 4);
 }
 
 TEST_CASE("experts: whole in tensor groups, each device sends its own tokens, by hand") {

@@ -18,6 +18,7 @@ struct Curve {
 };
 
 Curve curve(const std::string& function, double x) {
+  if (function == "identity") return {x, 1};
   if (function == "relu") return x > 0 ? Curve{x, 1} : Curve{0, 0};
   if (function == "leakyrelu") return x > 0 ? Curve{x, 1} : Curve{0.01 * x, 0.01};
   if (function == "clip") return x > 0 && x < 6 ? Curve{x, 1} : Curve{std::clamp(x, 0.0, 6.0), 0};
