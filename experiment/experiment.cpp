@@ -19,6 +19,7 @@
 #include "experiment/perturbation.hpp"
 #include "experiment/precision.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_model.hpp"
 #include "experiment/upkeep.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
@@ -314,6 +315,7 @@ void Experiment::check_plan(const Plan& checked, const std::string& file) {
   for (std::string& warning : plan_warnings(checked, file, network, cluster))
     warnings.push_back(std::move(warning));
   strategies::route_in_parts(network, strategies::routed_parts(network, checked));
+  pad_words(network, checked);
   validate(checked, network, cluster, file);
 }
 
@@ -326,6 +328,7 @@ void Experiment::read_layout_file() {
                ? read_trainer_file(text, request.layout_file, network, cluster, request.batch)
                : read_layout(text, request.layout_file, network, cluster);
   if (of_plan) check_plan(*layout->plan, request.layout_file);
+  pad_words(network, request.layout_file, *layout);
   check_decided_once(request, *layout);
   const auto decide = [&](std::string_view flag, const auto& by_file, auto& value) {
     if (!by_file) return;

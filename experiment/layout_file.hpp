@@ -34,6 +34,7 @@ struct LayoutFile {
   std::optional<Bytes> bucket;  ///< `after_backward`: sums of gradients do not overlap with it
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;
+  std::optional<std::int64_t> words_multiple;  ///< to which the trainer pads the vocabulary
   std::vector<std::string> notes;
   std::string trainer;  ///< as plan --launch names it
   /// In place of a layout: a plan of parsim's, by 'compare --plan'.

@@ -192,6 +192,15 @@ std::int32_t expert_tensor_of(const TrainerWords& words, std::string_view at, st
   return static_cast<std::int32_t>(degree);
 }
 
+/// Of Megatron-LM, and FlagScale after it: megatron/training/tokenizer/tokenizer.py,
+/// _vocab_size_with_padding.
+void read_padding(const TrainerWords& words, std::int64_t tensor, LayoutFile& file) {
+  constexpr std::string_view name = "make-vocab-size-divisible-by";
+  const std::int64_t multiple = words.integer(name).value_or(128);
+  if (multiple < 1) words.refuse(name, "1 or more");
+  file.words_multiple = multiple * tensor;
+}
+
 LayoutFile of_megatron(const TrainerWords& words, const Network& network, const Cluster& cluster) {
   refuse_unknown(words);
   check_attention(words, network);
@@ -207,6 +216,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   const std::vector<std::int64_t> stages = blocks_of_megatron(words, blocks, pipeline, chunks);
   file.layout = uniform_layout(words, network, stages, groups, chunks, devices);
   read_megatron_context(words, context, file);
+  read_padding(words, tensor, file);
   const std::int64_t each = words.integer("micro-batch-size").value_or(1);
   set_batch(words, "global-batch-size", words.integer("global-batch-size"), each * groups.data,
             file);
@@ -291,6 +301,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   LayoutFile file;
   file.layout = mesh_layout(words, split_at, network, split, groups, devices);
   read_megatron_context(words, groups.front().context, file);
+  read_padding(words, groups.front().tensor, file);
   const std::int64_t each = words.integer("micro-batch-size").value_or(1);
   set_batch(words, "global-batch-size", words.integer("global-batch-size"),
             each * groups.front().data, file);

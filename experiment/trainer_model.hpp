@@ -5,6 +5,8 @@
 #include <string>
 
 #include "core/network.hpp"
+#include "core/plan.hpp"
+#include "experiment/layout_file.hpp"
 #include "experiment/trainer_words.hpp"
 
 namespace parsim::experiment {
@@ -14,5 +16,11 @@ namespace parsim::experiment {
 /// script may or may not give, or without a number, says nothing.
 [[nodiscard]] std::optional<std::string> other_model(const TrainerWords& words,
                                                      const Network& network);
+
+/// Pads the network's vocabulary as the trainer of the file does (words_multiple), and says so in
+/// its notes.
+void pad_words(Network& network, const std::string& at, LayoutFile& file);
+/// Pads it to as many words as the plan divides.
+void pad_words(Network& network, const Plan& plan);
 
 }  // namespace parsim::experiment

@@ -191,7 +191,9 @@ Launch flagscale_files(const CarriedPlan& carried) {
   launch.not_carried = {
       "the model, its data and the learning rate: write them to conf/train/model.yaml",
       "sizes of gradient buckets: Megatron-LM chooses them"};
-  if (const auto line = repeated_key_heads(carried)) launch.not_carried.push_back(*line);
+  for (const auto& line : {repeated_key_heads(carried), padded_vocabulary(carried)}) {
+    if (line) launch.not_carried.push_back(*line);
+  }
   launch.files = {
       {"conf/train.yaml", fmt::format("defaults:\n"
                                       "  - train: [model, parallelism]\n"

@@ -157,7 +157,9 @@ Launch megatron_files(const CarriedPlan& carried) {
   Launch launch;
   launch.not_carried = {"the model and its data: give Megatron-LM its own arguments",
                         "sizes of gradient buckets: Megatron-LM chooses them (--ddp-bucket-size)"};
-  if (const auto line = repeated_key_heads(carried)) launch.not_carried.push_back(*line);
+  for (const auto& line : {repeated_key_heads(carried), padded_vocabulary(carried)}) {
+    if (line) launch.not_carried.push_back(*line);
+  }
   if (plan.precision == Precision::tf32) {
     launch.not_carried.emplace_back("tf32: PyTorch decides where products of fp32 use it");
   }

@@ -10,6 +10,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "core/vocabulary.hpp"
 #include "strategies/blocks.hpp"
 
 namespace parsim::report {
@@ -286,6 +287,19 @@ std::optional<std::string> repeated_key_heads(const CarriedPlan& carried) {
         counted(attention->key_heads, "key/value head"), most);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> padded_vocabulary(const CarriedPlan& carried) {
+  constexpr std::int64_t multiple_by_default = 128;
+  const std::optional<std::int64_t> words = vocabulary_of(carried.network);
+  const std::int64_t tensor = carried.stages().front().tp.value_or(1);
+  const std::int64_t multiple = multiple_by_default * tensor;
+  if (!words || *words % multiple == 0) return std::nullopt;
+  return fmt::format(
+      "a vocabulary of {}: Megatron-LM pads it to {}, a multiple of {} x {} "
+      "(--make-vocab-size-divisible-by x tensor-parallel degree); parsim simulate --plan with this "
+      "file has the step with padding",
+      *words, (*words + multiple - 1) / multiple * multiple, multiple_by_default, tensor);
 }
 
 std::string hostfile_of(const std::vector<LaunchMachine>& machines) {

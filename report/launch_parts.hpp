@@ -83,6 +83,10 @@ class CarriedPlan {
 /// each device compute the keys and values that it needs.
 [[nodiscard]] std::optional<std::string> repeated_key_heads(const CarriedPlan& carried);
 
+/// A line where Megatron-LM pads the vocabulary (--make-vocab-size-divisible-by, 128 unless it is
+/// given), which the predicted step does not.
+[[nodiscard]] std::optional<std::string> padded_vocabulary(const CarriedPlan& carried);
+
 /// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.
 [[nodiscard]] std::string slots_of(const LaunchMachine& machine, const std::string& type = "");
 /// A line for each machine.

@@ -3,11 +3,17 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "core/errors.hpp"
+#include "core/vocabulary.hpp"
+#include "experiment/comparison.hpp"
+#include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
 #include "networks/networks.hpp"
+#include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
@@ -38,6 +44,45 @@ TEST_CASE("trainer model: a model of other size than the network is said") {
       topologies::load_cluster("nodes:1x8,device=a100-sxm4-80,intra=300GB/s", "test");
   const LayoutFile read = read_trainer_file(run + "16", "run.sh", network, cluster);
   CHECK(read.notes.back() == said(run + "16"));
+}
+
+TEST_CASE("trainer model: Megatron-LM's padding of the vocabulary is simulated, and said") {
+  const testing::TemporaryFolder folder;
+  const std::string sizes = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=";
+  const auto read = [&](const std::string& words, const std::string& more) {
+    Request request;
+    request.network = sizes + words;
+    request.cluster = "nodes:1x2,device=a100-sxm4-80,intra=300GB/s";
+    request.layout_file =
+        folder.write("run.sh",
+                     "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
+                     "--global-batch-size 8 --bf16 --optimizer adam " +
+                         more);
+    return Experiment(request);
+  };
+  const Experiment padded = read("1000", "");  // to a multiple of 128 · 2
+  CHECK(vocabulary_of(padded.network) == 1024);
+  const auto said = [](const Experiment& experiment) {
+    return std::any_of(experiment.request.notes.begin(), experiment.request.notes.end(),
+                       [](const std::string& note) {
+                         return note.ends_with(
+                             "run.sh: Megatron-LM pads the vocabulary of 1000 "
+                             "words to 1024 (make-vocab-size-divisible-by)");
+                       });
+  };
+  CHECK(said(padded));
+  const Experiment fewer = read("1000", "--make-vocab-size-divisible-by 4");
+  CHECK(vocabulary_of(fewer.network) == 1000);
+  CHECK_FALSE(said(fewer));
+  const auto step = [](const Experiment& experiment) {
+    return run_plan(experiment, make_plan(experiment, layout_strategy())).result.step_time;
+  };
+  CHECK(step(padded) == step(read("1024", "")));
+  // A plan of it is read with as many words.
+  const Plan plan = make_plan(padded, layout_strategy()).plan;
+  Network again = networks::load_network(sizes + "1000", {}, "test");
+  pad_words(again, plan);
+  CHECK(again == padded.network);
 }
 
 TEST_CASE("trainer model: NeMo's configuration is refused by name") {

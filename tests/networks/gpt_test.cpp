@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/vocabulary.hpp"
 #include "networks/networks.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -173,6 +174,29 @@ TEST_CASE("gpt: the table of formulas calls by name and lists every option") {
   CHECK(entry.name == "gpt");
   CHECK(entry.summary.find("kv_heads (key and value heads; default heads)") != std::string::npos);
   CHECK(entry.summary.find("vocab_size=50257") != std::string::npos);
+}
+
+TEST_CASE("gpt: a padded vocabulary is that of a network with so many words") {
+  const std::string sizes = "layers=2,hidden=64,heads=4,seq_length=32,vocab_size=";
+  Network padded = called(sizes + "1000");
+  CHECK(vocabulary_of(padded) == 1000);
+  pad_vocabulary(padded, 8);
+  CHECK(padded == called(sizes + "1000"));
+  pad_vocabulary(padded, 128 * 8);
+  CHECK(vocabulary_of(padded) == 1024);
+  padded.name = "gpt:" + sizes + "1024";
+  CHECK(padded == called(sizes + "1024"));
+  // Tables of its own for words and for scores.
+  Network llama = load_network("llama-3-8b:layers=1", {}, "test");
+  const std::int64_t before = parameter_count(llama);
+  CHECK(vocabulary_of(llama) == 128'256);
+  pad_vocabulary(llama, 1024);
+  CHECK(parameter_count(llama) == before + 2 * (129'024 - 128'256) * 4096);
+  Network images = load_network("resnet18", {}, "test");
+  const Network unchanged = images;
+  CHECK_FALSE(vocabulary_of(images).has_value());
+  pad_vocabulary(images, 128);
+  CHECK(images == unchanged);
 }
 
 }  // namespace

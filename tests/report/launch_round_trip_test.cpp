@@ -21,7 +21,8 @@ namespace parsim::report {
 namespace {
 
 const std::string two_machines = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
-const std::string eight_blocks = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+const std::string eight_blocks =
+    "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=1024";  // of which nothing is padded
 
 /// Degrees whose product is eight, and what goes with them.
 experiment::Request drawn(std::mt19937_64& random) {

@@ -307,7 +307,7 @@ TEST_CASE("launch: the script sets CUDA_DEVICE_MAX_CONNECTIONS where Megatron-LM
   CHECK(seen(fsdp, "export CUDA_DEVICE_MAX_CONNECTIONS=1; ") == "unset\n");
 }
 
-TEST_CASE("launch: groups of more devices than key/value heads are said to have them whole") {
+TEST_CASE("launch: what Megatron-LM does to key/value heads and to the vocabulary is said") {
   const auto four = [](experiment::Request& request) {
     request.network =
         "gpt:layers=2,hidden=64,heads=4,kv_heads=2,seq_length=32,vocab_size=256,ffn_hidden=256";
@@ -320,15 +320,21 @@ TEST_CASE("launch: groups of more devices than key/value heads are said to have 
     request.tensor_parallel = 2;
     request.pipeline_parallel = 1;
   };
-  const auto said = [](const Made& of) {
+  const auto said = [](const Made& of, const std::string& line) {
     const Launch files =
         launch_files(Trainer::megatron, of.experiment->network, of.experiment->cluster, of.plan);
-    return std::count(files.not_carried.begin(), files.not_carried.end(),
-                      "2 key/value heads on groups of 4 devices: Megatron-LM shards their weights "
-                      "and all-gathers their output, the predicted step replicates them");
+    return std::count(files.not_carried.begin(), files.not_carried.end(), line);
   };
-  CHECK(said(made(machines, 2, four)) == 1);
-  CHECK(said(made(machines, 2, two)) == 0);
+  const std::string heads =
+      "2 key/value heads on groups of 4 devices: Megatron-LM shards their weights and all-gathers "
+      "their output, the predicted step replicates them";
+  const std::string words =
+      "a vocabulary of 256: Megatron-LM pads it to 512, a multiple of 128 x 4 "
+      "(--make-vocab-size-divisible-by x tensor-parallel degree); parsim simulate --plan with this "
+      "file has the step with padding";
+  CHECK(said(made(machines, 2, four), heads) == 1);
+  CHECK(said(made(machines, 2, four), words) == 1);
+  CHECK(said(made(machines, 2, two), heads) == 0);
 }
 
 TEST_CASE("launch: groups that Megatron-LM's model cannot have are refused") {
