@@ -198,6 +198,13 @@ Kernel moved(Operator op, double elements) {
   return kernel;
 }
 
+/// The softmax of attention whose scores are stored. In networks from ONNX what scales and masks
+/// them is a layer of its own.
+bool weighs_scores(const Network& network, const Layer& layer) {
+  return layer.kind.as<Softmax>() != nullptr && layer.out.axes.front().dim == Dim::head &&
+         network[layer.inputs[0]].kind.as<MatMul>() != nullptr;
+}
+
 bool has_bias(const LayerKind& kind) {
   const Conv* conv = kind.as<Conv>();
   const Dense* dense = kind.as<Dense>();
@@ -260,6 +267,12 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
     if (looks_up && backwards && fusion == Fusion::none) {
       kernel->elements +=
           static_cast<double>(parameter_region(kind, shapes, layer.out, 0, part).volume());
+    }
+    if (fusion == Fusion::none && weighs_scores(network, layer)) {
+      // PyTorch's models scale and mask the scores in kernels of their own (transformers:
+      // BertSelfAttention, GPT2Attention); a mask that is added has no gradient.
+      push(moved(Operator::mul, 2 * traffic.out));
+      if (!backwards) push(moved(Operator::add, 2 * traffic.out));
     }
     if (kernel) push(*kernel);
     return kernels;

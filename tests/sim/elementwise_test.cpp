@@ -40,6 +40,40 @@ struct Sketch {
   }
 };
 
+TEST_CASE("elementwise: stored scores are scaled and masked in kernels of their own") {
+  Sketch sketch;
+  const Shape heads = {{{Dim::head, 2}, {Dim::token, tokens}, {Dim::other, 8}}};
+  const Shape keys = {{{Dim::head, 2}, {Dim::other, 8}, {Dim::other, tokens}}};
+  const LayerId query = add_input(sketch.network, "query", heads);
+  const LayerId key = add_input(sketch.network, "key", keys);
+  const LayerId scores = sketch.add(MatMul{}, {query, key});
+  const LayerId weights = sketch.add(Softmax{2}, {scores});
+  const double size = samples * 2.0 * tokens * tokens;
+  const auto elements = [&](LayerId layer, Pass pass, Fusion fusion) {
+    const Kernels kernels = kernels_of(
+        sketch.network, layer, Part{whole(sketch.network[layer].out, samples), {}}, pass, fusion);
+    double sum = 0;
+    for (const Kernel& kernel : kernels) sum += kernel.elements;
+    return sum / size;
+  };
+  // Scale, mask and softmax read and write; backward the softmax reads two and writes, the scale
+  // reads and writes, the mask has no gradient.
+  CHECK(sketch.count(weights, Pass::forward, Fusion::none) == 3);
+  CHECK(elements(weights, Pass::forward, Fusion::none) == 6);
+  CHECK(elements(weights, Pass::recompute, Fusion::none) == 6);
+  CHECK(sketch.count(weights, Pass::backward, Fusion::none) == 2);
+  CHECK(elements(weights, Pass::backward, Fusion::none) == 5);
+  // Megatron-LM and Inductor fuse the three.
+  for (const Fusion fused : {Fusion::megatron, Fusion::compiled}) {
+    CHECK(sketch.count(weights, Pass::forward, fused) == 1);
+    CHECK(elements(weights, Pass::forward, fused) == 2);
+  }
+  // A router's softmax, or one that a layer of its own scales, as in networks from ONNX, is alone.
+  const LayerId scaled = sketch.add(Activation{"scale"}, {scores});
+  const LayerId other = sketch.add(Softmax{2}, {scaled});
+  CHECK(elements(other, Pass::forward, Fusion::none) == 2);
+}
+
 TEST_CASE("elementwise: residual sum after dropout by hand") {
   Sketch sketch;
   const LayerId x = sketch.input(), y = sketch.input();
