@@ -130,6 +130,7 @@ Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
 }
 
 std::vector<MemoryUse> Estimator::memory(const Plan& plan) {
+  if (state_->poll) state_->poll();
   state_->parts.find(plan);
   return memory_use(state_->parts);
 }

@@ -30,7 +30,8 @@ struct StepInput {
   Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   PriceCache* prices = nullptr;  ///< of this very input, to share with other estimators
-  /// Called before each estimate; throws when the plan is no longer wanted. May be empty.
+  /// Called before each estimate, of time or memory; throws when the plan is no longer wanted. May
+  /// be empty.
   std::function<void()> poll{};
   /// Of replicas that are alike only one is priced; the step is the same. False: all of them are.
   bool folds = true;

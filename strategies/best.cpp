@@ -264,6 +264,7 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
   constexpr std::size_t fewest = 2, most_work = 5'000'000;  // layers x micro-batches x devices
   std::size_t work = 0;
   std::vector<PricedPlan> finalists;
+  std::vector<Seconds> known;  ///< estimates
   const Price best = sorted.front().price;
   for (PricedPlan& candidate : sorted) {
     const bool late = candidate.price.overcommit != best.overcommit ||
@@ -271,6 +272,11 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
     if (late && !finalists.empty()) continue;
     if (work > most_work && finalists.size() >= fewest) break;
     if (out_of_time(input)) break;
+    // The same step, such as that of states that are sharded but have a single owner.
+    const Seconds estimate = candidate.price.step;
+    const auto same = [&](Seconds other) { return estimate < other * 1.000'001; };
+    if (work > most_work && std::any_of(known.begin(), known.end(), same)) continue;
+    known.push_back(estimate);
     for (const LayerPlan& layer : candidate.plan.layers) {
       work +=
           layer.devices.size() * static_cast<std::size_t>(candidate.plan.schedule.micro_batches);

@@ -76,6 +76,8 @@ class MemorySearch {
                                                  std::vector<PricedPlan>* over = nullptr);
   /// Whether the plan is accepted with one of the ZeRO stages and groups.
   [[nodiscard]] bool may_be_accepted(const Plan& plan) const;
+  /// Whether it fits with some of the options, or might with other borders between its stages.
+  [[nodiscard]] bool may_fit(const Plan& plan) const;
 
  private:
   /// Of the plan in its order.

@@ -35,6 +35,7 @@ struct Placed {
   double step = 0;                           ///< at least (Arranging::least_step), or arranged
   std::optional<Arrangement> arrangement{};  ///< as soon as it is among the most promising
   double correction = 1;                     ///< of `step`, like slowdown for the order alone
+  bool fits_easily = false;                  ///< MemoryForecast
 };
 
 /// All devices; of unlike ones also those of the fastest types alone.
@@ -83,6 +84,25 @@ class Placements {
     return std::nullopt;
   }
 
+  /// The most promising of those that fit easily: for a search in which none of the most
+  /// promising ones does.
+  std::optional<Placed> next_that_fits() {
+    Waiting* from = nullptr;
+    Waiting::iterator first;
+    for (Waiting& waiting : waiting_) {
+      const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                      [](const auto& one) { return one.second.fits_easily; });
+      if (found == waiting.end() || (from != nullptr && first->first <= found->first)) continue;
+      from = &waiting;
+      first = found;
+    }
+    if (from == nullptr) return std::nullopt;
+    Placed one = std::move(first->second);
+    from->erase(first);
+    arrange(one);
+    return one;
+  }
+
   /// The estimate of the arrangement, without memory options; or that it takes longer.
   void learn(const Placed& one, Seconds step) {
     corrections_[key_of(one)] = step.count() / one.arrangement->cut.step;
@@ -104,11 +124,15 @@ class Placements {
         continue;
       }
       if (one.arrangement) return one;
-      one.arrangement = arrangings_[one.group]->arrange(one.degrees, one.devices);
-      one.step = std::max(one.step, one.gain * one.arrangement->cut.step);
+      arrange(one);
       push(std::move(one));
     }
     return std::nullopt;
+  }
+  void arrange(Placed& one) {
+    if (one.arrangement) return;
+    one.arrangement = arrangings_[one.group]->arrange(one.degrees, one.devices);
+    one.step = std::max(one.step, one.gain * one.arrangement->cut.step);
   }
 
   /// Groups of one device have no options: they come with the first.
@@ -119,12 +143,14 @@ class Placements {
     for (const std::vector<DeviceId>& devices : device_lists(input)) {
       for (const ParallelDegrees& degrees : tensor::every_degrees(input, devices)) {
         if (degrees.tensor == 1 && arrangings_.size() > 1) continue;
+        if (input.poll) input.poll();
         Placed one{arrangings_.size() - 1, degrees,
                    tensor::in_groups(input, devices, degrees.tensor, degrees.context)};
         one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
         const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
         if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
         one.slowdown = forecast.slowdown(degrees, one.devices);
+        one.fits_easily = forecast.fits_easily(degrees, one.devices);
         one.step = one.gain * group.arranging.least_step(degrees, one.devices);
         push(std::move(one));
       }
@@ -226,20 +252,28 @@ StrategyInput with_groups(StrategyInput input, const GroupOptions& options) {
 std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                                               lowering::Estimator& estimator, const Price& limit) {
   constexpr double margin = 1.1;  // between what is rough and what is known
-  constexpr std::size_t kept = 24, refined = 12, finalists = 8;
+  constexpr std::size_t kept = 24, refined = 12, finalists = 8, fewest_unfit = 4;
   constexpr std::size_t most_work = 12'000'000, much_work = 100'000;  // see walked
-  constexpr std::size_t some_work = 1'000'000;  // when forecasts are to be relied on
+  constexpr std::size_t some_work = 1'000'000;    // when forecasts are to be relied on
+  constexpr std::size_t hopeless_work = 200'000;  // counts for what surely does not fit
   std::list<Grouped> groups;
   for (const GroupOptions& options : group_options(input)) groups.emplace_back(input, options);
   MemorySearch memory(input, estimator);
   std::vector<Found> found;
   Price best = limit;
-  std::size_t work = 0;
+  std::size_t work = 0, unfit = 0;  ///< placements tried before any plan fits
   Placements placements(groups, estimator);
-  while (work <= most_work || found.empty()) {
+  const auto goes_on = [&] {
+    return work <= most_work || (found.empty() && (best.fits() || work <= 2 * most_work));
+  };
+  while (goes_on()) {
     const Seconds enough = best.fits() ? best.step * margin : lowering::Estimator::unlimited;
-    const std::optional<Placed> one = placements.next(
-        enough * margin, work > some_work ? enough : lowering::Estimator::unlimited);
+    std::optional<Placed> one;
+    if (!best.fits() && ++unfit > fewest_unfit) one = placements.next_that_fits();
+    if (!one) {
+      one = placements.next(enough * margin,
+                            work > some_work ? enough : lowering::Estimator::unlimited);
+    }
     if (!one) break;
     const Arrangement& arrangement = *one->arrangement;
     Grouped& group = *std::next(groups.begin(), static_cast<std::ptrdiff_t>(one->group));
@@ -248,8 +282,15 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     try {
       const Plan plan = group.arranging.plan_of(arrangement);
       if (!memory.may_be_accepted(plan)) continue;
-      work += walked(input, one->degrees);
-      placements.learn(*one, estimated_step(estimator, plan, enough / one->gain * margin));
+      // Walking through a step takes much longer than finding out that nothing lets it fit.
+      const std::size_t costs = walked(input, one->degrees);
+      const bool too_large = best.fits() && costs > much_work && !memory.may_fit(plan);
+      work += costs / (best.fits() && !too_large ? 1 : 4);
+      if (!best.fits() && one->slowdown >= MemoryForecast::will_not_fit) work += hopeless_work;
+      if (too_large) continue;
+      if (best.fits()) {
+        placements.learn(*one, estimated_step(estimator, plan, enough / one->gain * margin));
+      }
       variants = memory.variants(plan, tensor::note_of(one->degrees), worst, &over);
     } catch (const InputError&) {  // a plan that cannot be lowered
       continue;

@@ -1,6 +1,7 @@
 #include "strategies/best/memory_forecast.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double roughly = 1.02;       ///< usable memory
 constexpr double moved_borders = 1.1;  ///< the same, where layers can move to other devices
-constexpr double will_not_fit = 1000;
+constexpr double easily = 0.75;        ///< the same, for what the forecast leaves out
 constexpr double uneven_stages = 1.1;  ///< slowdown of stages as unequal as memory wants, roughly
 constexpr double gathers = 1.05;       ///< slowdown by gathers of weights next to kernels, roughly
 
@@ -117,6 +118,17 @@ double MemoryForecast::gathering(const Sample& sample, const ParallelDegrees& de
   return std::max(gathers, 2 * gather.count() / kernels);  // forward and backward
 }
 
+bool MemoryForecast::fits_easily(const ParallelDegrees& degrees,
+                                 std::span<const DeviceId> devices) {
+  double usable = std::numeric_limits<double>::infinity();
+  for (const DeviceId device : devices) {
+    usable = std::min(usable, static_cast<double>(input_.usable_memory(device).value));
+  }
+  const Samples& known = samples(degrees, devices);
+  return known.possible &&
+         needed(known.most, degrees, input_.zero_stage.value_or(1), true) <= easily * usable;
+}
+
 double MemoryForecast::slowdown(const ParallelDegrees& degrees, std::span<const DeviceId> devices) {
   double usable = 0;
   bool alike = true;
@@ -125,12 +137,18 @@ double MemoryForecast::slowdown(const ParallelDegrees& degrees, std::span<const 
     alike = alike && input_.cluster[device].model == input_.cluster[devices[0]].model;
   }
   const bool movable = degrees.pipeline > 1 && degrees.chunks == 1;
-  usable *= (movable ? moved_borders : roughly) / static_cast<double>(devices.size());
+  usable *= roughly / static_cast<double>(devices.size());
+  // Layers that move to other devices leave these with less: there must be room for all.
+  const double of_one = movable ? usable * moved_borders / roughly : usable;
   const Samples& known = samples(degrees, devices);
   if (!known.possible) return will_not_fit;
   const auto recomputing = [&](std::int32_t stage, bool first_stage) {
-    if (needed(known.least, degrees, stage, first_stage) <= usable) return 1.0;
-    if (needed(known.most, degrees, stage, first_stage) > usable) return will_not_fit;
+    const auto fits = [&](const Sample& sample) {
+      return needed(sample, degrees, stage, first_stage) <= of_one &&
+             needed(sample, degrees, stage, false) <= usable;
+    };
+    if (fits(known.least)) return 1.0;
+    if (!fits(known.most)) return will_not_fit;
     return known.most.step / known.least.step;
   };
   const auto with_zero = [&](std::int32_t stage) {

@@ -131,6 +131,21 @@ bool MemorySearch::may_be_accepted(const Plan& plan) const {
   });
 }
 
+bool MemorySearch::may_fit(const Plan& plan) const {
+  std::vector<MemoryOptions> all = shardings(plan);
+  std::reverse(all.begin(), all.end());  // those that save most
+  return std::any_of(all.begin(), all.end(), [&](MemoryOptions options) {
+    const std::size_t rules = recomputes_.size();
+    for (std::size_t r = rules - std::min<std::size_t>(rules, 2); r < rules; ++r) {
+      options.recompute = recomputes_[r];
+      const auto uses =
+          estimated_memory(estimator_, with_memory_options(with_options(input_, options), plan));
+      if (overcommit(plain_, uses) == 0 || suffices_in_all(uses)) return true;
+    }
+    return false;
+  });
+}
+
 bool MemorySearch::suffices_in_all(const std::vector<lowering::MemoryUse>& uses) const {
   double needed = 0, usable = 0;
   for (std::size_t d = 0; d < uses.size(); ++d) {
@@ -192,20 +207,21 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       const bool relievable = over != nullptr && !one.price.fits() && suffices_in_all(uses);
       // Walking through a step takes much longer than finding out that it does not fit.
       if (!one.price.fits() && !relievable && limit.fits()) continue;
-      if (least_step() >= most) break;  // and more so with more recomputation
-      if (r == 0) one.price.step = least_step();
+      if (limit.fits() && least_step() >= most) break;  // and more so with more recomputation
+      if (r == 0 && limit.fits()) one.price.step = least_step();
       if (relievable) over->push_back(one);
       if (one.price.fits()) {
-        if (r > 0) one.price.step = estimated_step(estimator_, one.plan, most);
+        one.price.step = estimated_step(estimator_, one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));
         if (rule != Recompute::full) break;
-      } else if (!limit.fits() && fitting.empty() &&
+      } else if (!limit.fits() && fitting.empty() && one.price.overcommit <= limit.overcommit &&
                  (!unfit || one.price.overcommit < unfit->price.overcommit)) {
-        if (r > 0) one.price.step = estimated_step(estimator_, one.plan);
         unfit = std::move(one);
       }
     }
     if (near == nullptr || *near) continue;
+    if (reach == lowering::Estimator::unlimited) *near = true;
+    if (*near) continue;
     if (least) *near = *least < reach;
     if (!least) untimed.push_back(*std::move(with_least));
   }
@@ -232,8 +248,11 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
     like.origin += ", zero-bubble";
     add_variants(*split, like, limit, most, fitting, unfit, over, nullptr);
   }
-  if (fitting.empty() && unfit && unfit->price.better_than(limit)) {
-    fitting.push_back(std::move(*unfit));
+  if (fitting.empty() && unfit) {
+    const bool as_tight = unfit->price.overcommit == limit.overcommit;
+    unfit->price.step = estimated_step(estimator_, unfit->plan,
+                                       as_tight ? limit.step : lowering::Estimator::unlimited);
+    if (unfit->price.better_than(limit)) fitting.push_back(std::move(*unfit));
   }
   return fitting;
 }

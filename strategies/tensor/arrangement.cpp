@@ -177,20 +177,52 @@ double Arranging::context_exchange(const Arrangement& a, std::size_t stage, Laye
   return all;
 }
 
+const std::vector<double>& Arranging::kernels(const Arrangement& a, DeviceId device,
+                                              std::int64_t samples) {
+  const auto [known, fresh] = kernels_.try_emplace(Key{static_cast<std::int64_t>(a.degrees.tensor),
+                                                       static_cast<std::int64_t>(a.degrees.context),
+                                                       input_.cluster[device].model, samples});
+  if (!fresh) return known->second;
+  const Network& network = input_.network;
+  const bool by_tokens = a.degrees.context > 1;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const LayerShare* share = by_tokens ? &shares_of_tokens(a.degrees)[l] : nullptr;
+    const Part part = by_tokens ? part_of(network, id, share->cuts, samples, share->zigzag)
+                                : part_of(network, id, cuts(a.degrees.tensor)[l], samples);
+    known->second.push_back(layer_time(input_, flow_, id, part, device).count());
+  }
+  return known->second;
+}
+
+const std::vector<double>& Arranging::exchanges(const Arrangement& a, std::size_t stage,
+                                                std::int64_t samples) {
+  Key key{static_cast<std::int64_t>(a.degrees.tensor), samples};
+  const std::span<const DeviceId> group = group_of(a, stage, 0);
+  for (const DeviceId device : group) key.push_back(device.value);
+  const auto [known, fresh] = exchanges_.try_emplace(std::move(key));
+  if (!fresh) return known->second;
+  for (std::size_t l = 0; l < input_.network.layers.size(); ++l) {
+    known->second.push_back(exchange_time(input_, readers_, cuts(a.degrees.tensor), LayerId{l},
+                                          samples, group.first(a.degrees.tensor),
+                                          static_cast<std::int64_t>(a.degrees.context)));
+  }
+  return known->second;
+}
+
 /// A layer's update is once a step, so a share of it comes with every micro-batch.
 const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t stage) {
   const Network& network = input_.network;
   const std::vector<std::vector<Cut>>& split = cuts(a.degrees.tensor);
-  const bool by_tokens = a.degrees.context > 1;
   const Loads busy = loads(a, stage);
   // Stages of like devices with like shares take as long.
   const std::span<const DeviceId> group = group_of(a, stage, 0);
   const bool together = std::all_of(group.begin(), group.end(), [&](DeviceId device) {
     return input_.cluster[device].node == input_.cluster[group[0]].node;
   });
-  std::vector<std::int64_t> key{
-      static_cast<std::int64_t>(a.degrees.tensor), a.degrees.micro_batches, together ? 1 : 0,
-      static_cast<std::int64_t>(a.degrees.experts), static_cast<std::int64_t>(a.degrees.context)};
+  Key key{static_cast<std::int64_t>(a.degrees.tensor), a.degrees.micro_batches, together ? 1 : 0,
+          static_cast<std::int64_t>(a.degrees.experts),
+          static_cast<std::int64_t>(a.degrees.context)};
   for (const auto& [device, samples] : busy) {
     key.insert(key.end(), {std::int64_t{input_.cluster[device].model}, samples});
   }
@@ -203,21 +235,18 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
   ExposedExchange exposed(input_, a.degrees.tensor);
   const std::vector<Seconds> updates =
       update_times(input_, busy[0].first, static_cast<std::int64_t>(a.degrees.tensor));
+  std::vector<double> longest(network.layers.size(), 0);
+  for (const auto& [device, samples] : busy) {
+    if (samples == 0) continue;
+    const std::vector<double>& own = kernels(a, device, samples);
+    for (std::size_t l = 0; l < own.size(); ++l) longest[l] = std::max(longest[l], own[l]);
+  }
+  const std::vector<double>& exchanged = exchanges(a, stage, most);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
-    double time = 0;
-    for (const auto& [device, samples] : busy) {
-      if (samples == 0) continue;
-      const LayerShare* share = by_tokens ? &shares_of_tokens(a.degrees)[l] : nullptr;
-      const Part part = by_tokens ? part_of(network, id, share->cuts, samples, share->zigzag)
-                                  : part_of(network, id, split[l], samples);
-      time = std::max(time, layer_time(input_, flow_, id, part, device).count());
-    }
-    const double exchange =
-        exchange_time(input_, readers_, split, id, most, group.first(a.degrees.tensor),
-                      static_cast<std::int64_t>(a.degrees.context));
+    double time = longest[l];
     const bool product = network.layers[l].kind.as<Dense>() != nullptr;
-    time += exposed.next_to(time, exchange, product, held_whole(split[l]));
+    time += exposed.next_to(time, exchanged[l], product, held_whole(split[l]));
     time += context_exchange(a, stage, id, most);
     time += updates[l].count() / owners(a, network.layers[l]) / a.degrees.micro_batches;
     time += expert_exchange(a, stage, id, most);

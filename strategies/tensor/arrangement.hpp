@@ -74,6 +74,11 @@ class Arranging {
   std::vector<std::int64_t> shares(const ParallelDegrees& degrees,
                                    const std::vector<DeviceId>& devices);
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
+  /// Of a micro-batch with so many samples, by layer.
+  const std::vector<double>& kernels(const Arrangement& a, DeviceId device, std::int64_t samples);
+  /// What a stage's groups exchange for their products with it, by layer.
+  const std::vector<double>& exchanges(const Arrangement& a, std::size_t stage,
+                                       std::int64_t samples);
   const std::vector<double>& until(const Arrangement& a, std::size_t stage);
   ChainCosts costs_of(const Arrangement& a);
   [[nodiscard]] PipelineCut interleaved(const ParallelDegrees& degrees,
@@ -93,8 +98,10 @@ class Arranging {
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by tensor degree
   /// By tensor and context degree.
   std::map<std::pair<std::size_t, std::size_t>, std::vector<LayerShare>> token_shares_;
-  std::map<std::vector<std::int64_t>, std::vector<double>>
-      until_;  ///< by what distinguishes stages
+  using Key = std::vector<std::int64_t>;
+  std::map<Key, std::vector<double>> until_;      ///< by what distinguishes stages
+  std::map<Key, std::vector<double>> kernels_;    ///< by tensor, context, model, samples
+  std::map<Key, std::vector<double>> exchanges_;  ///< by tensor, samples, devices of a group
   /// By model and samples: the whole network.
   std::map<std::pair<std::int32_t, std::int64_t>, Seconds> time_on_;
   /// By devices and payload: an all-to-all, which takes long to price among many devices.

@@ -415,6 +415,28 @@ TEST_CASE("best: memory options let a network fit that fits in no other way") {
   CHECK(fits(input, plan_best(input)));
 }
 
+TEST_CASE("best: of plans that do not fit few steps are estimated, and one that fits is found" *
+          doctest::skip(!testing::long_tests())) {
+  World world("gpt:layers=16,hidden=1024,heads=16,seq_length=512,vocab_size=8192",
+              "nodes:4x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s");
+  const auto estimated = [&](Bytes memory) {
+    for (Device& device : world.cluster.devices) device.memory = memory;
+    StrategyInput input = world.input(64);
+    input.budget = 1;
+    input.optimizer = Optimizer::adam;
+    lowering::PriceCache prices(input.step());
+    input.prices = &prices;
+    const bool fit = fits(input, plan_best(input));
+    return std::pair(fit, prices.counts().plans);
+  };
+  const auto [none, of_none] = estimated(Bytes{50'000'000});
+  CHECK_FALSE(none);
+  CHECK(of_none < 700);
+  const auto [some, of_some] = estimated(Bytes{400'000'000});
+  CHECK(some);
+  MESSAGE(of_none << " where nothing fits, " << of_some << " where little does");
+}
+
 TEST_CASE("best: micro-batches that do not divide the batch are refused as by other strategies") {
   const World world("lenet5", "star:2,device=t4,rate=1GB/s,latency=1us");
   StrategyInput input = world.simulated(16);

@@ -29,7 +29,7 @@ TEST_CASE("memory forecast: most plans that fit do by forecast, and the other wa
     CAPTURE(stage);
     input.zero_stage = stage;
     MemoryForecast forecast(input, estimator);
-    int tried = 0, right = 0, fit = 0;
+    int tried = 0, right = 0, fit = 0, easy = 0, easily = 0;
     const std::vector<tensor::ParallelDegrees> every = tensor::every_degrees(input, devices);
     for (std::size_t i = 0; i < every.size(); i += 4) {
       const tensor::ParallelDegrees& degrees = every[i];
@@ -39,7 +39,15 @@ TEST_CASE("memory forecast: most plans that fit do by forecast, and the other wa
       ++tried;
       fit += fits ? 1 : 0;
       right += fits == (forecast.slowdown(degrees, grouped) == 1) ? 1 : 0;
+      if (forecast.fits_easily(degrees, grouped)) {
+        StrategyInput recomputing = input;
+        recomputing.recompute = Recompute::full;
+        ++easy;
+        easily += overcommit(recomputing, plan) == 0 ? 1 : 0;
+      }
     }
+    CHECK(easy > tried / 5);
+    CHECK(easily > easy * 9 / 10);
     CHECK(fit > tried / 5);
     CHECK(fit < tried * 4 / 5);
     CHECK(right > tried * 9 / 10);
