@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -37,42 +38,101 @@ std::string sent_input_error(Sent kind, const InputError& error) {
 
 using Clock = std::chrono::steady_clock;
 
-/// The strategy, which is asked to end its search then.
-strategies::Strategy ending(const strategies::Strategy& strategy, Clock::time_point end) {
+/// Of all time: when a search that has a limit pauses for its best plan so far to be simulated, the
+/// more so as it may end with a plan that takes too long to simulate; and when it ends.
+constexpr double early_ends[] = {1.0 / 8, 1.0 / 3}, search_share = 2.0 / 3;
+
+/// What a search with a limit of time asks to be kept.
+using Keep = std::function<void(const Plan&)>;
+
+bool stopped(const Plan& plan) {
+  return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+    return note.starts_with(strategies::search_stopped);
+  });
+}
+
+/// The strategy, which is asked to end its search at `search_share` of the limit from now on. What
+/// it has found earlier is kept; a search that begins again knows all prices.
+strategies::Strategy ending(const strategies::Strategy& strategy, Seconds limit, const Keep& keep) {
   strategies::Strategy limited = strategy;
-  limited.callback = [plan = strategy.plan, end](const strategies::StrategyInput& input) {
-    strategies::StrategyInput asked = input;
-    asked.poll = [poll = input.poll, end] {
-      if (poll) poll();
-      if (Clock::now() >= end) throw strategies::OutOfTime();
+  limited.callback = [plan = strategy.plan, limit, keep](const strategies::StrategyInput& input) {
+    const Clock::time_point start = Clock::now();
+    const auto search = [&](double share) {
+      const Clock::time_point end =
+          start + std::chrono::duration_cast<Clock::duration>(share * limit);
+      strategies::StrategyInput asked = input;
+      asked.poll = [&] {
+        if (input.poll) input.poll();
+        if (Clock::now() >= end) throw strategies::OutOfTime();
+      };
+      asked.simulate = [&](const Plan& candidate) {
+        asked.poll();
+        return input.simulate(candidate);
+      };
+      return plan(asked);
     };
-    asked.simulate = [&](const Plan& candidate) {
-      asked.poll();
-      return input.simulate(candidate);
-    };
-    return plan(asked);
+    std::optional<Plan> last;
+    for (const double share : early_ends) {
+      try {
+        Plan early = search(share);
+        if (!stopped(early)) return early;
+        if (last && last->layers == early.layers && last->schedule == early.schedule) continue;
+        keep(early);
+        last = std::move(early);
+      } catch (const strategies::OutOfTime&) {  // nothing yet
+      }
+    }
+    try {
+      return search(search_share);
+    } catch (const strategies::OutOfTime&) {
+      if (last) return *std::move(last);
+      throw;
+    }
   };
   return limited;
 }
 
-/// Runs in a worker.
-std::string plan_and_run(Planner& planner, const strategies::Strategy& strategy, Progress& progress,
-                         const RowMaker& row) {
+/// The row that a user would take.
+bool better(const RunResult& a, const RunResult& b) {
+  return std::pair(!a.fits(), a.step_time) < std::pair(!b.fits(), b.step_time);
+}
+
+/// Runs in a worker. `limit`: of a search that answers with the best plan so far.
+std::string plan_and_run(const Experiment& experiment, Planner& planner,
+                         const strategies::Strategy& strategy, Progress& progress,
+                         const RowMaker& row, const std::optional<Seconds>& limit,
+                         const SendEarly& send_early) {
   try {
     Candidate candidate;
     candidate.strategy = &strategy;
+    std::string kept;
+    std::optional<RunResult> kept_row;
+    const auto planned_text = [](const Planned& planned, const std::optional<RunResult>& result) {
+      return sent(Sent::planned, to_json(planned.plan), planned.search_time,
+                  planned.simulation_time, result);
+    };
+    const Clock::time_point start = Clock::now();
+    const Keep keep = [&](const Plan& plan) {
+      Candidate early{&strategy, {plan, Clock::now() - start, {}}, {}, {}};
+      early.planned.plan.dims = dim_texts(experiment.request.dims);
+      std::optional<RunResult> result;
+      if (row) result = row(early, progress);
+      if (kept_row && result && !better(*result, *kept_row)) return;
+      kept = planned_text(early.planned, result);
+      kept_row = std::move(result);
+      send_early(kept);
+    };
     try {
-      candidate.planned = planner.plan(strategy);
+      candidate.planned = planner.plan(limit ? ending(strategy, *limit, keep) : strategy);
     } catch (const InputError& error) {
       return sent_input_error(Sent::no_plan, error);
     } catch (const strategies::OutOfTime&) {
       return sent(Sent::refused, std::string("no plan within the time limit"));
     }
-    const Planned& planned = candidate.planned;
     std::optional<RunResult> result;
     if (row) result = row(candidate, progress);
-    return sent(Sent::planned, to_json(planned.plan), planned.search_time, planned.simulation_time,
-                result);
+    if (kept_row && result && better(*kept_row, *result)) return kept;
+    return planned_text(candidate.planned, result);
   } catch (const InputError& error) {
     return sent_input_error(Sent::input_error, error);
   } catch (const RefusedByMachine& error) {
@@ -169,23 +229,19 @@ std::vector<std::optional<Candidate>> plan_in_workers(
     WorkLimits limits;
     limits.processes = work.jobs;
     limits.stops = true;
-    limits.poll = experiment.request.poll;
-    std::optional<Clock::time_point> search_end;  // of a search that answers with the best so far
+    limits.poll = [&] { progress.poll(); };
+    std::optional<Seconds> search_limit;  // of a search that answers with the best so far
     if (work.limit) {
-      // `best` comes last, and is most of the answer: half of the time is its own. A third of what
-      // it has is for simulating its plan.
-      constexpr double own = 0.5, searching = 2.0 / 3;
+      // `best` comes last, and is most of the answer: half of the time is its own.
+      constexpr double own = 0.5;
       const bool now = !round.empty() && searches_all(strategies[round.front()]);
       const Seconds spent = Clock::now() - work.start;
       limits.all = (best && !now ? own : 1) * *work.limit - spent;
-      if (now) {
-        search_end =
-            Clock::now() + std::chrono::duration_cast<Clock::duration>(searching * *limits.all);
-      }
+      if (now) search_limit = limits.all;
     }
-    const auto plan = [&](std::size_t s) {
-      if (!search_end) return plan_and_run(planner, *strategies[s], progress, row);
-      return plan_and_run(planner, ending(*strategies[s], *search_end), progress, row);
+    const auto plan = [&](std::size_t s, const SendEarly& send_early) {
+      return plan_and_run(experiment, planner, *strategies[s], progress, row, search_limit,
+                          send_early);
     };
     (void)run_in_workers(
         round, limits, plan,

@@ -31,7 +31,8 @@ Progress::Progress(std::vector<double> weights, bool quiet, std::function<void()
       poll_(std::move(poll)),
       start_(std::chrono::steady_clock::now()),
       step_start_(start_),
-      last_(start_) {}
+      last_(start_),
+      last_line_(start_) {}
 
 Progress::~Progress() {
   if (!printed_) return;
@@ -47,7 +48,7 @@ void Progress::warn(std::string_view warning) const {
 }
 
 void Progress::next(std::string_view name) {
-  if (poll_) poll_();
+  poll();
   step_start_ = last_ = std::chrono::steady_clock::now();
   name_ = name;
   const Seconds elapsed = step_start_ - start_;
@@ -64,7 +65,19 @@ void Progress::next(std::string_view name) {
   printed_ = true;
 }
 
+void Progress::poll() {
+  if (poll_) poll_();
+  if (quiet_ || enabled_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_line_ < pause) return;
+  last_line_ = now;
+  const Seconds elapsed = std::chrono::duration_cast<std::chrono::seconds>(now - start_);
+  show(fmt::format("parsim: {} so far{}{}\n", to_text(elapsed), name_.empty() ? "" : ", now ",
+                   name_));
+}
+
 void Progress::at_once(const std::vector<bool>& ended, std::string_view names) {
+  name_ = names;
   if (!enabled_) return;
   double before = 0, after = 0;
   for (std::size_t i = 0; i < weights_.size(); ++i) (ended[i] ? before : after) += weights_[i];
@@ -86,7 +99,7 @@ void Progress::known(std::string_view line) {
 }
 
 void Progress::within(double share) {
-  if (poll_) poll_();
+  poll();
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
   if (share <= 0) {  // the search begins: its pace is not known yet

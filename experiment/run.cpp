@@ -206,6 +206,7 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
     input.zero_stage = alias->second;
   }
   input.poll = experiment.request.poll;
+  if (progress != nullptr) input.poll = [progress] { progress->poll(); };
   if (experiment.request.accepts) {
     input.accepts = [&](const Plan& plan) {
       return experiment.request.accepts(experiment.network, experiment.cluster, plan);

@@ -52,16 +52,24 @@ struct Worker {
   bool busy = false;
   std::size_t task = 0;
   Timer::time_point began;
-  std::string read;  ///< of its answer: the length in 8 bytes, then the text
+  std::string read;   ///< of its answers: whether it is early, the length in 8 bytes, the text
+  std::string early;  ///< the last one that is; empty: none
 };
+using Work = std::function<std::string(std::size_t, const SendEarly&)>;
 
-/// The life of a worker process: a number in, a length and a text out.
-[[noreturn]] void serve(int tasks, int texts, const std::function<std::string(std::size_t)>& work) {
+/// The life of a worker process: a number in, texts with their lengths out, early ones first.
+[[noreturn]] void serve(int tasks, int texts, const Work& work) {
+  const auto write = [&](bool early, const std::string& text) {
+    const std::uint64_t size = text.size();
+    return write_value(texts, early) && write_value(texts, size) &&
+           write_all(texts, std::as_bytes(std::span(text)));
+  };
   std::size_t task = 0;
   while (read_value(tasks, task)) {
-    const std::string text = work(task);
-    const std::uint64_t size = text.size();
-    if (!write_value(texts, size) || !write_all(texts, std::as_bytes(std::span(text)))) break;
+    const std::string text = work(task, [&](const std::string& so_far) {
+      static_cast<void>(write(true, so_far));  // else the last one fails, too
+    });
+    if (!write(false, text)) break;
   }
   std::fflush(nullptr);
   ::_exit(0);
@@ -69,8 +77,7 @@ struct Worker {
 
 class Pool {
  public:
-  Pool(std::span<const std::size_t> tasks, const WorkLimits& limits,
-       const std::function<std::string(std::size_t)>& work,
+  Pool(std::span<const std::size_t> tasks, const WorkLimits& limits, const Work& work,
        const std::function<void(const TaskEnd&)>& ended,
        const std::function<void(std::size_t)>& begun)
       : tasks_(tasks), limits_(limits), work_(work), ended_(ended), begun_(begun) {}
@@ -88,7 +95,13 @@ class Pool {
         if (!worker.busy) give_task(worker);
         busy = busy || worker.busy;
       }
-      if (!busy || (limits_.stops && is_late())) return done_;
+      if (busy && limits_.stops && is_late()) {
+        for (Worker& worker : workers_) {
+          if (worker.busy && !worker.early.empty()) finish(worker, std::move(worker.early), {});
+        }
+        return done_;
+      }
+      if (!busy) return done_;
       wait();
     }
   }
@@ -106,6 +119,7 @@ class Pool {
     worker.busy = true;
     worker.began = Timer::now();
     worker.read.clear();
+    worker.early.clear();
     if (begun_) begun_(worker.task);
     if (write_value(worker.tasks, worker.task)) return;
     // It died meanwhile, or waits for ever for a task that cannot reach it.
@@ -187,11 +201,18 @@ class Pool {
       return;
     }
     worker.read.append(buffer.data(), static_cast<std::size_t>(got));
+    bool early = false;
     std::uint64_t size = 0;
-    if (worker.read.size() < sizeof size) return;
-    std::memcpy(&size, worker.read.data(), sizeof size);
-    if (worker.read.size() < sizeof size + size) return;
-    finish(worker, worker.read.substr(sizeof size), {});
+    constexpr std::size_t head = sizeof early + sizeof size;
+    while (worker.read.size() >= head) {
+      std::memcpy(&early, worker.read.data(), sizeof early);
+      std::memcpy(&size, worker.read.data() + sizeof early, sizeof size);
+      if (worker.read.size() < head + size) return;
+      std::string text = worker.read.substr(head, size);
+      worker.read.erase(0, head + size);
+      if (!early) return finish(worker, std::move(text), {});
+      worker.early = std::move(text);
+    }
   }
 
   void finish(Worker& worker, std::string text, std::string failure) {
@@ -216,7 +237,7 @@ class Pool {
 
   std::span<const std::size_t> tasks_;
   const WorkLimits& limits_;
-  const std::function<std::string(std::size_t)>& work_;
+  const Work& work_;
   const std::function<void(const TaskEnd&)>& ended_;
   const std::function<void(std::size_t)>& begun_;
   std::vector<Worker> workers_;
@@ -224,8 +245,7 @@ class Pool {
   Timer::time_point start_ = Timer::now();
 };
 
-std::size_t run_here(std::span<const std::size_t> tasks, const WorkLimits& limits,
-                     const std::function<std::string(std::size_t)>& work,
+std::size_t run_here(std::span<const std::size_t> tasks, const WorkLimits& limits, const Work& work,
                      const std::function<void(const TaskEnd&)>& ended,
                      const std::function<void(std::size_t)>& begun) {
   const Timer::time_point start = Timer::now();
@@ -234,7 +254,7 @@ std::size_t run_here(std::span<const std::size_t> tasks, const WorkLimits& limit
     if (limits.all && Timer::now() - start >= *limits.all) break;
     if (limits.poll) limits.poll();
     if (begun) begun(task);
-    ended({task, work(task), {}});
+    ended({task, work(task, [](const std::string&) {}), {}});
     ++done;
   }
   return done;
@@ -245,6 +265,13 @@ std::size_t run_here(std::span<const std::size_t> tasks, const WorkLimits& limit
 std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
                            const std::function<std::string(std::size_t)>& work,
                            const std::function<void(const TaskEnd&)>& ended,
+                           const std::function<void(std::size_t)>& begun) {
+  const Work whole = [&](std::size_t task, const SendEarly&) { return work(task); };
+  return run_in_workers(tasks, limits, whole, ended, begun);
+}
+
+std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
+                           const Work& work, const std::function<void(const TaskEnd&)>& ended,
                            const std::function<void(std::size_t)>& begun) {
   if (!has_one_thread()) return run_here(tasks, limits, work, ended, begun);
   const NoBrokenPipes ignored;

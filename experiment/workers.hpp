@@ -29,6 +29,10 @@ struct WorkLimits {
   std::function<void()> poll{};
 };
 
+/// What a task has so far, for the case that the limit of time comes before its end: it then ended
+/// with the last such text.
+using SendEarly = std::function<void(const std::string&)>;
+
 /// Works on tasks, in order, and returns how many ended; fewer than all only at the limit of time.
 /// A process with several threads must not fork (core/processes.hpp): there, tasks run in it, one
 /// after another and for as long as they take.
@@ -39,6 +43,11 @@ struct WorkLimits {
 ///
 /// Workers die with this process, even if it is killed (Linux: PR_SET_PDEATHSIG).
 /// Throws InputError if no process can be started.
+std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
+                           const std::function<std::string(std::size_t, const SendEarly&)>& work,
+                           const std::function<void(const TaskEnd&)>& ended,
+                           const std::function<void(std::size_t)>& begun = {});
+/// Of tasks that have nothing before their end.
 std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
                            const std::function<std::string(std::size_t)>& work,
                            const std::function<void(const TaskEnd&)>& ended,

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -72,6 +73,32 @@ TEST_CASE("progress: a terminal shows nothing if all is to be quiet, no warnings
   }
   Progress(2, true).next("first");
   CHECK(terminal.text().empty());
+}
+
+TEST_CASE("progress: where there is no terminal a line now and then says what is under way") {
+  const Terminal terminal;
+  const int screen = ::dup(STDERR_FILENO);
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  ::dup2(pipe[1], STDERR_FILENO);
+  int asked = 0;
+  for (const bool quiet : {true, false}) {
+    Progress progress(2, quiet, [&] { ++asked; });
+    progress.next("first");
+    progress.poll();
+    progress.pause = std::chrono::duration<double>{0};
+    progress.poll();
+    progress.within(0.5);
+  }
+  ::dup2(screen, STDERR_FILENO);
+  ::close(screen);
+  ::close(pipe[1]);
+  char some[512];
+  const ssize_t got = ::read(pipe[0], some, sizeof some);
+  ::close(pipe[0]);
+  const std::string line = "parsim: 0 s so far, now first\n";
+  CHECK(std::string(some, got > 0 ? static_cast<std::size_t>(got) : 0) == line + line);
+  CHECK(asked == 8);
 }
 
 }  // namespace

@@ -95,6 +95,24 @@ TEST_CASE("workers: at the limit of time, tasks are stopped where that is asked"
   CHECK(outcome.ends.at(0).text == "done");
 }
 
+TEST_CASE("workers: at the limit of time a task ends with the last text that it sent early") {
+  WorkLimits limits{3, Seconds{0.5}, {}};
+  limits.stops = true;
+  std::map<std::size_t, std::string> texts;
+  const std::vector<std::size_t> tasks{0, 1, 2};
+  const std::size_t done = run_in_workers(
+      tasks, limits,
+      [](std::size_t task, const SendEarly& send_early) {
+        if (task > 0) send_early("first");
+        if (task == 2) send_early(std::string(100'000, 'x'));  // more than a pipe holds
+        if (task != 1) ::sleep(600);
+        return std::string("whole");
+      },
+      [&](const TaskEnd& end) { texts[end.task] = end.text; });
+  CHECK(done == 2);
+  CHECK(texts == std::map<std::size_t, std::string>{{1, "whole"}, {2, std::string(100'000, 'x')}});
+}
+
 TEST_CASE("workers: what the caller's poll throws ends all work") {
   struct GivenUp {};
   WorkLimits limits{2, {}, {}};
