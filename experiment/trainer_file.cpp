@@ -156,8 +156,10 @@ void refuse_unknown(const TrainerWords& words) {
 /// Of Megatron-LM, and FlagScale after it.
 void sum_gradients(const TrainerWords& words, LayoutFile& file) {
   constexpr std::string_view overlap = "overlap-grad-reduce";
-  if (words.is_on(overlap)) return;
-  file.bucket = after_backward;
+  const bool overlaps = words.is_on(overlap);
+  set_bucket(words, "ddp-bucket-size", overlaps, fmt::format("{}: no {}", words.file(), overlap),
+             file);
+  if (overlaps || file.zero_stage == 3) return;
   file.notes.push_back(fmt::format(
       "{}: sums of gradients begin after the backward pass, without {}", words.file(), overlap));
 }

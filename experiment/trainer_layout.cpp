@@ -114,4 +114,24 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
   file.micro_batches = static_cast<std::int32_t>(*file.batch / samples);
 }
 
+void set_bucket(const TrainerWords& words, std::string_view name, bool overlaps,
+                const std::string& at, LayoutFile& file) {
+  if (file.zero_stage == 3) {
+    if (overlaps) return;
+    file.notes.push_back(
+        fmt::format("{}: sums of gradients and gathers of weights do not overlap with kernels "
+                    "there; they do in "
+                    "this step, which is too short",
+                    at));
+  } else if (!overlaps) {
+    file.bucket = after_backward;
+  } else if (words.has(name) && words.text(name) != "auto") {
+    const auto elements = to_number<double>(words.text(name).value_or(""));  // "5e8" in JSON
+    constexpr double most = 1e12;
+    if (!elements || *elements < 1 || *elements > most) words.refuse(name, "1 to 1e12 elements");
+    const std::int64_t each = element_bytes(file.reduce_precision.value_or(Precision::bf16));
+    file.bucket = Bytes{static_cast<std::int64_t>(*elements) * each};
+  }
+}
+
 }  // namespace parsim::experiment

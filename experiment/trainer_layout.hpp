@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,13 @@ struct TrainerGroups {
 /// if they do not divide it.
 void set_batch(const TrainerWords& words, std::string_view name, std::optional<std::int64_t> batch,
                std::int64_t samples, LayoutFile& file);
+
+/// The buckets of gradients, once the stage of ZeRO and precisions are known: of as many elements
+/// as setting `name` says, or sums after the backward pass if they do not overlap with it. Stage 3
+/// gathers weights by units of its own, which buckets are here (lowering/zero_schedule.hpp): it
+/// keeps them, and a note begins with `at` where nothing overlaps there.
+void set_bucket(const TrainerWords& words, std::string_view name, bool overlaps,
+                const std::string& at, LayoutFile& file);
 
 /// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
 ///

@@ -273,7 +273,6 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   }
   constexpr std::string_view overlap_at = "zero_optimization.overlap_comm";
   const bool overlaps = words.has(overlap_at) ? words.is_on(overlap_at) : *file.zero_stage == 3;
-  if (*file.zero_stage == 0 || !overlaps) file.bucket = after_backward;
   const bool open = words.text("bf16.enabled") == "auto" || words.text("fp16.enabled") == "auto";
   const bool bf16 = words.text("bf16.enabled") != "auto" && words.is_on("bf16.enabled"),
              fp16 = words.text("fp16.enabled") != "auto" && words.is_on("fp16.enabled");
@@ -285,6 +284,8 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
     file.reduce_precision = precision_named(words, "communication_data_type",
                                             to_text(file.precision.value_or(Precision::fp32)));
   }
+  set_bucket(words, "zero_optimization.reduce_bucket_size", overlaps && *file.zero_stage > 0,
+             words.has(overlap_at) ? words.where(overlap_at) : words.file(), file);
   // What the script decides otherwise, options decide here.
   if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");
   words.check_spelling();

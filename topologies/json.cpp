@@ -1,4 +1,8 @@
 // JSON to the tree of document.hpp.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
 #include "core/json_reader.hpp"
 #include "topologies/document.hpp"
 
@@ -18,9 +22,18 @@ Value convert(const json::Node& node) {
       value.kind = Value::Kind::boolean;
       value.integer = node.boolean() ? 1 : 0;
       break;
-    case json::Kind::number:
-      value.text = "a bare number";
+    case json::Kind::number: {
+      // Whole ones, which some write as 5e8.
+      constexpr double exact = 9007199254740992;  // 2^53
+      const double number = node.number(std::numeric_limits<double>::lowest());
+      if (number == std::floor(number) && std::abs(number) <= exact) {
+        value.kind = Value::Kind::integer;
+        value.integer = static_cast<std::int64_t>(number);
+      } else {
+        value.text = "a bare number";
+      }
       break;
+    }
     case json::Kind::integer:
       value.kind = Value::Kind::integer;
       value.integer = node.integer(json::any_integer);

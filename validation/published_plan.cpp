@@ -138,7 +138,8 @@ strategies::Recompute recompute_of(const Claim& claim) {
 /// that of trainers whose defaults let sums overlap with the backward pass: InternEvo's
 /// reduce_bucket_size of 512 Mi elements with overlap_sync_grad (configs/7B_sft.py), and 40 million
 /// elements (megatron/core/distributed/distributed_data_parallel.py) with the overlap_grad_reduce
-/// of Megatron-Bridge's recipes (src/megatron/bridge/recipes); else "all".
+/// of Megatron-Bridge's recipes (src/megatron/bridge/recipes); that of --bucket in stage 3 of ZeRO;
+/// else "all".
 Bytes bucket_of(const Claim& claim, Precision reduced) {
   constexpr Bytes all{std::numeric_limits<std::int64_t>::max()};
   const std::string text = column(claim, "bucket");
@@ -147,6 +148,8 @@ Bytes bucket_of(const Claim& claim, Precision reduced) {
   const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
   if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
+  // Stage 3 gathers weights by buckets, too (lowering/zero_schedule.hpp): of all, once a step.
+  if (column(claim, "zero_stage") == "3") return strategies::StrategyOptions{}.bucket;
   return all;
 }
 

@@ -150,5 +150,46 @@ TEST_CASE("trainer file: Megatron-LM's layouts begin with E, end with L, and hav
       "of 2 devices each");
 }
 
+TEST_CASE("trainer file: stage 3 gathers weights by units, whatever overlaps there") {
+  const std::string stage =
+      "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, "
+      "\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": ";
+  const std::string note =
+      "sums of gradients and gathers of weights do not overlap with kernels there; they do in this "
+      "step, which is too short";
+  const LayoutFile apart = settings_in(stage + "false}}", "ds.json");
+  CHECK(apart.bucket == std::nullopt);
+  CHECK(apart.notes == std::vector{"ds.json:1:zero_optimization.overlap_comm: " + note});
+  CHECK(settings_in(stage + "true}}", "ds.json").notes.empty());
+  const std::string fsdp =
+      "x --tensor-model-parallel-size 1 --use-megatron-fsdp --data-parallel-sharding-strategy "
+      "optim_grads_params";
+  const LayoutFile megatron = settings_in(fsdp);
+  CHECK(megatron.bucket == std::nullopt);
+  CHECK(megatron.notes == std::vector{"run.sh: no overlap-grad-reduce: " + note});
+  CHECK(settings_in(fsdp + " --overlap-grad-reduce").notes.empty());
+}
+
+TEST_CASE("trainer file: buckets of gradients have the elements that the file says") {
+  const std::string megatron = "x --tensor-model-parallel-size 2 --bf16 --ddp-bucket-size ";
+  CHECK(settings_in(megatron + "1000 --overlap-grad-reduce").bucket == Bytes{4000});  // in FP32
+  CHECK(settings_in(megatron + "1000").bucket == after_backward);
+  CHECK(setting_refused(megatron + "0 --overlap-grad-reduce") ==
+        "run.sh:1:ddp-bucket-size: '0'; accepted: 1 to 1e12 elements");
+  const auto deepspeed = [](int stage, const std::string& elements) {
+    return settings_in(
+               "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, "
+               "\"zero_optimization\": {\"stage\": " +
+                   std::to_string(stage) +
+                   ", \"overlap_comm\": true, \"reduce_bucket_size\": " + elements + "}}",
+               "ds.json")
+        .bucket;
+  };
+  CHECK(deepspeed(2, "5e8") == Bytes{1'000'000'000});  // in BF16
+  CHECK(deepspeed(1, "1000") == Bytes{2000});
+  CHECK(deepspeed(1, "\"auto\"") == std::nullopt);
+  CHECK(deepspeed(3, "5e8") == std::nullopt);
+}
+
 }  // namespace
 }  // namespace parsim::experiment
