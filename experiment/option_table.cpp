@@ -67,8 +67,8 @@ constexpr Option table[] = {
      "precision", member<&Request::precision>, {.in_plan_file = true}},
     {"--reduce-precision", "fp32|fp16|bf16", question, cases,
      "number format in which gradients are communicated and summed (default: fp32, as "
-     "Megatron-LM and DeepSpeed do with bf16 and PyTorch DDP with automatic mixed precision; "
-     "with --hw that of the weights)",
+     "Megatron-LM does with bf16 and PyTorch DDP with automatic mixed precision; DeepSpeed: that "
+     "of the weights; with --hw that of the weights)",
      "reduce_precision", member<&Request::reduce_precision>, {.in_plan_file = true}},
     {"--optimizer", "", question, cases, "optimizer; language models: adam",
      "optimizer", member<&Request::optimizer>, {.in_plan_file = true}},
