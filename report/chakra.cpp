@@ -166,6 +166,13 @@ class ChakraWriter {
     attribute(node, "comm_size", as_int64, static_cast<std::uint64_t>(bytes));
   }
 
+  /// Bytes of a rank's buffer. An all-to-all's payload is what travels between all ranks.
+  [[nodiscard]] std::int64_t buffer_of(OpId id) const {
+    const std::int64_t payload = dag_.payload(id).value;
+    const auto others = static_cast<std::int64_t>(on_[id.index()].size()) - 1;
+    const auto kind = static_cast<CollectiveKind>(dag_.record(id).sub);
+    return kind == CollectiveKind::all_to_all && others > 0 ? payload / others : payload;
+  }
   /// The operation's node on one of its devices. First what it waits for elsewhere.
   void add(OpId id, std::int32_t device) {
     std::set<std::uint64_t> waits;
@@ -191,7 +198,7 @@ class ChakraWriter {
       add_ends(made, record.device, record.to, id.index(), dag_.payload(id).value);
     } else if (collective) {
       attribute(made, "comm_type", as_int64, comm_type(static_cast<CollectiveKind>(record.sub)));
-      attribute(made, "comm_size", as_int64, static_cast<std::uint64_t>(dag_.payload(id).value));
+      attribute(made, "comm_size", as_int64, static_cast<std::uint64_t>(buffer_of(id)));
       made.attributes.text(
           10, Message().text(1, "pg_name").text(as_string, group_name(record.device)).bytes());
     } else if (dag_.kind(id) == OpKind::compute) {

@@ -102,6 +102,37 @@ TEST_CASE("chakra: a step that 64-bit microseconds do not hold is refused") {
         "microseconds");
 }
 
+TEST_CASE("chakra: the size of an all-to-all is that of a rank's buffer") {
+  experiment::Request request;
+  request.network = "gpt:layers=1,hidden=512,heads=8,seq_length=512,vocab_size=1024,experts=4";
+  request.cluster = "nodes:1x4,device=h100-sxm5,intra=450GB/s,inter=25GB/s";
+  request.batch = 4;
+  request.expert_parallel = request.data_parallel = 4;
+  request.tensor_parallel = request.pipeline_parallel = 1;
+  const experiment::Experiment experiment(request);
+  const experiment::Run run =
+      run_plan(experiment, make_plan(experiment, strategies::strategy("tensor", "test")));
+  const std::string text =
+      decoded(chakra_traces(run.dag, experiment.cluster, run.timeline).ranks[1]);
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < run.dag.size(); ++i) {
+    const OpRecord& record = run.dag.record(OpId{i});
+    if (run.dag.kind(OpId{i}) != OpKind::collective ||
+        static_cast<CollectiveKind>(record.sub) != CollectiveKind::all_to_all) {
+      continue;
+    }
+    ++found;
+    const auto has = [&](std::int64_t bytes) {
+      return text.find("int64_val: " + std::to_string(bytes) + "\n") != std::string::npos;
+    };
+    const std::int64_t payload = run.dag.payload(OpId{i}).value;  // three quarters of four buffers
+    CAPTURE(payload);
+    CHECK(has(payload / 3));
+    CHECK_FALSE(has(payload));
+  }
+  CHECK(found > 0);
+}
+
 TEST_CASE("chakra: names that are not UTF-8 are decoded all the same") {
   experiment::Request request;
   request.network = "mlp";
