@@ -329,7 +329,11 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     const bool open = !request.given.contains("--reduce-precision") && strategy != nullptr &&
                       strategy->plan == strategies::plan_best && request.zero_stage.value_or(1) > 0;
     if (trainer == report::Trainer::accelerate && open) {
-      request.reduce_precision = storage_of(request.precision);
+      // Without --precision the network decides, see choose_for_language_model.
+      request.reduce_precision =
+          storage_of(request.given.contains("--precision")
+                         ? request.precision
+                         : experiment::Experiment(request).request.precision);
     }
     request.accepts = [to = *trainer](const Network& network, const Cluster& cluster,
                                       const Plan& plan) {

@@ -115,5 +115,19 @@ TEST_CASE("plan: best searches what the trainer can run") {
   CHECK(summed.exit_code == 0);
 }
 
+TEST_CASE("plan: best for accelerate sums in a language model's own precision") {
+  const testing::TemporaryFolder folder;
+  const testing::Finished done = testing::run_program(
+      PARSIM_PROGRAM,
+      {"plan", "--network", "gpt:layers=2,hidden=64,heads=4,seq_length=16,vocab_size=64",
+       "--cluster", "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=10GB/s", "--batch", "8",
+       "--strategy", "best", "--budget", "1", "--launch", "accelerate", "-o", "out", "--quiet"},
+      folder.folder());
+  CHECK(done.exit_code == 0);
+  const std::string plan = testing::read_text(folder.folder() + "/out/plan.json");
+  CHECK(plan.find("\"precision\": \"bf16\"") != std::string::npos);
+  CHECK(plan.find("\"reduce_precision\": \"fp32\"") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace parsim::app
