@@ -191,5 +191,21 @@ TEST_CASE("trainer file: buckets of gradients have the elements that the file sa
   CHECK(deepspeed(3, "5e8") == std::nullopt);
 }
 
+TEST_CASE("trainer file: torchtitan all-reduces after every micro-batch, which is said") {
+  const auto notes = [](const std::string& degrees, int batch) {
+    return settings_in("[training]\nlocal_batch_size = 1\nglobal_batch_size = " +
+                           std::to_string(batch) + "\n[parallelism]\n" + degrees,
+                       "t.toml")
+        .notes;
+  };
+  const std::string copies = "data_parallel_replicate_degree = 2\n";
+  CHECK(notes(copies, 32) ==
+        std::vector<std::string>{
+            "t.toml:5:parallelism.data_parallel_replicate_degree: replicas all-reduce gradients "
+            "after each of 4 micro-batches there, once a step here, which is too short"});
+  CHECK(notes(copies, 8).empty());
+  CHECK(notes("", 32).empty());
+}
+
 }  // namespace
 }  // namespace parsim::experiment
