@@ -97,6 +97,16 @@ class FileReader {
     throw InputError(fields.where(key), "the rate is 0", "accepted: a positive rate");
   }
 
+  /// `rate` or `effective_rate`.
+  BytesPerSecond given_rate(const Fields& fields) const {
+    const bool effective = fields.find("effective_rate") != nullptr;
+    if (effective && fields.find("rate") != nullptr) {
+      throw InputError(fields.where("effective_rate"), "given together with 'rate'",
+                       "accepted: rate (with a kind that of the data sheet), or effective_rate");
+    }
+    return rate(fields, effective ? "effective_rate" : "rate");
+  }
+
   /// A link's rate: of its data sheet where the kind is known and `rate` gives it, else effective.
   struct LinkRate {
     std::optional<LinkKind> kind;
@@ -109,13 +119,8 @@ class FileReader {
     if (const auto kind = fields.maybe_text("kind")) {
       found.kind = parse_link_kind(*kind, fields.where("kind"));
     }
-    found.effective = fields.find("effective_rate") != nullptr;
-    if (found.effective && fields.find("rate") != nullptr) {
-      throw InputError(fields.where("effective_rate"), "given together with 'rate'",
-                       "accepted: rate (with a kind that of the data sheet), or effective_rate");
-    }
-    found.rate = rate(fields, found.effective ? "effective_rate" : "rate");
-    found.effective = found.effective || !found.kind;
+    found.rate = given_rate(fields);
+    found.effective = fields.find("effective_rate") != nullptr || !found.kind;
     found.power = read_link_power(fields, {});
     return found;
   }
@@ -356,13 +361,15 @@ class FileReader {
                        "accepted: devices = \"pattern\" or links = \"pattern\"");
     }
     for (const std::string_view wrong :
-         of_devices ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
-                    : std::vector<std::string_view>{"model", "memory", "price", "mtbf"}) {
+         of_devices
+             ? std::vector<std::string_view>{"rate", "effective_rate", "latency", "label", "source"}
+             : std::vector<std::string_view>{"model", "memory", "price", "mtbf"}) {
       if (fields.find(wrong) == nullptr) continue;
-      throw InputError(fields.where(wrong),
-                       fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
-                       of_devices ? "accepted: model, memory, price, power, idle_power, mtbf"
-                                  : "accepted: rate, latency, power, idle_power, label, source");
+      throw InputError(
+          fields.where(wrong),
+          fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
+          of_devices ? "accepted: model, memory, price, power, idle_power, mtbf"
+                     : "accepted: rate, effective_rate, latency, power, idle_power, label, source");
     }
     of_devices ? override_devices(fields) : override_links(fields);
   }
@@ -387,7 +394,8 @@ class FileReader {
   }
 
   void override_links(const Fields& fields) {
-    const bool has_rate = fields.find("rate") != nullptr;
+    const bool effective = fields.find("effective_rate") != nullptr;
+    const bool has_rate = effective || fields.find("rate") != nullptr;
     const bool has_latency = fields.find("latency") != nullptr;
     // The rate's, which a power alone leaves as it was.
     const bool has_source = has_rate || has_latency || fields.find("label") != nullptr ||
@@ -396,8 +404,11 @@ class FileReader {
     std::vector<Link>& links = builder_.change().links;
     for (const std::size_t i : matching(links, fields.text("links"), fields.where("links"))) {
       if (has_rate) {
-        links[i].rate = rate(fields);  // effective, for any kind
-        links[i].line_rate = {};
+        // As with a link of its own: what was of the data sheet stays so.
+        const bool of_sheet = !effective && links[i].line_rate.value > 0;
+        links[i].rate = given_rate(fields);
+        links[i].line_rate = of_sheet ? links[i].rate : BytesPerSecond{};
+        if (of_sheet) links[i].rate.value *= link_numbers(*links[i].kind).efficiency;
       }
       if (has_latency) links[i].latency = latency(fields);
       links[i].power = read_link_power(fields, links[i].power);

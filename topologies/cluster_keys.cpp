@@ -99,8 +99,10 @@ const Keys& override_keys() {
   static const Keys keys{
       {key<Text>("devices"), key<Text>("links"), key<Text>("model"), key<QuantityText>("memory"),
        price_key(), key<QuantityText>("power", "of devices or links"),
-       key<QuantityText>("idle_power", "the same"), mtbf_key(), key<QuantityText>("rate"),
-       key<QuantityText>("latency"), key<Label>("label"), key<Text>("source")},
+       key<QuantityText>("idle_power", "the same"), mtbf_key(),
+       key<QuantityText>("rate", "of links that were given one of the data sheet that one"),
+       key<QuantityText>("effective_rate"), key<QuantityText>("latency"), key<Label>("label"),
+       key<Text>("source")},
       {{{"devices"}, {"links"}}}};
   return keys;
 }

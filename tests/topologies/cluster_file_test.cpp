@@ -134,6 +134,28 @@ links = [{ a = "gpu0", b = "odd", rate = "1 GB/s", latency = "1 us" }]
   CHECK(cluster.devices[1].memory == Bytes{std::int64_t{1} << 30});
 }
 
+TEST_CASE("cluster files: an overridden rate is of the data sheet where the link's was") {
+  const std::string base =
+      "name = \"o\"\ngenerator = \"nodes:1x2,device=b200-sxm,intra=900GB/s,intra-kind=nvlink5\"\n";
+  const auto link = [&](const std::string& more) {
+    return parse_cluster(base + more, "o.toml").links.front();
+  };
+  const std::string change = "[[overrides]]\nlinks = \"*\"\n";
+  const Link before = link("");
+  CHECK(before.line_rate == BytesPerSecond{900e9});
+  CHECK(before.rate < before.line_rate);
+  const Link same = link(change + "rate = \"900 GB/s\"\n");
+  CHECK(same.rate == before.rate);
+  CHECK(same.line_rate == before.line_rate);
+  const Link effective = link(change + "effective_rate = \"900 GB/s\"\n");
+  CHECK(effective.rate == BytesPerSecond{900e9});
+  CHECK(effective.line_rate == BytesPerSecond{});
+  CHECK(testing::refusal_of(
+            [&] { (void)link(change + "rate = \"1 GB/s\"\neffective_rate = \"1 GB/s\"\n"); }) ==
+        "o.toml:6:overrides.effective_rate: given together with 'rate'; accepted: rate (with a "
+        "kind that of the data sheet), or effective_rate");
+}
+
 TEST_CASE("cluster files: a generator as a base, extended and overridden") {
   const Cluster cluster = parse_cluster(R"(
 name = "grown"
