@@ -51,6 +51,13 @@ constexpr Unknown unknown_of_megatron[] = {
     {"ds-sequence-parallel-size", "--context-parallel-size"},
     {"yaml-cfg", "the arguments in this file"},
     {"recompute-granularity-per-stage-micro-batch", "one of --recompute-granularity"},
+    {"moe-layer-recompute", "--recompute-granularity full, or none"},
+    {"moe-expert-capacity-factor", "as many slots as tokens come; gpt:... has capacity=F"},
+    {"moe-pad-expert-input-to-capacity", "as many slots as tokens come; gpt:... has capacity=F"},
+    {"overlap-moe-expert-parallel-comm", "all-to-alls that wait for their block's kernels"},
+    {"delay-wgrad-compute", "gradients of weights in their layer's backward pass"},
+    {"moe-shared-expert-overlap", "shared experts after the others"},
+    {"window-size", "attention to all tokens"},
 };
 
 /// Runs core attention again (megatron/core/transformer/attention.py,
@@ -64,9 +71,18 @@ Recompute selective_of(const TrainerWords& words, std::string_view name, const N
                    "\"eager\" in config.json");
 }
 
+void check_latent_attention(const TrainerWords& words, const Network& network) {
+  constexpr std::string_view name = "multi-latent-attention";
+  const bool has =
+      std::any_of(network.layers.begin(), network.layers.end(),
+                  [](const Layer& layer) { return layer.kind.as<HeadConcat>() != nullptr; });
+  if (words.is_on(name) && !has) words.refuse(name, "--network with latent attention");
+}
+
 /// Kernels that keep attention scores, or not, as the network says (megatron/core/transformer/
 /// enums.py, AttnBackend; auto chooses).
 void check_attention(const TrainerWords& words, const Network& network) {
+  check_latent_attention(words, network);
   constexpr std::string_view name = "attention-backend";
   const std::string kind = words.text(name).value_or("auto");
   const bool keeps = !lowering::attention_scores(network).empty();
@@ -135,6 +151,9 @@ void read_precision(const TrainerWords& words, LayoutFile& file) {
                             : !fp16 || words.is_on("accumulate-allreduce-grads-in-fp32");
   file.reduce_precision = in_fp32 ? Precision::fp32 : *file.precision;
   if (!words.has("fp8-format")) return;
+  for (const std::string_view name : {"first-last-layers-bf16", "no-fp8-wgrad"}) {
+    if (words.is_on(name)) words.refuse(name, "all blocks and all products in FP8");
+  }
   const std::string recipe = words.text("fp8-recipe").value_or("delayed");
   if (recipe == "tensorwise") {
     file.precision = Precision::fp8;

@@ -27,31 +27,253 @@ std::optional<std::int64_t> number(const TrainerWords& words, std::string_view n
   }
 }
 
+/// Nothing of what a script may or may not give.
+std::optional<bool> is_on(const TrainerWords& words, std::string_view name) {
+  try {
+    return words.is_on(name);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+/// Whether the words surely lack the name.
+bool lacks(const TrainerWords& words, std::string_view name) {
+  try {
+    return !words.has(name);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+/// A network's sizes, by what Megatron-LM asks for; 0 where it has none, or none that is known.
+struct Design {
+  std::int64_t blocks = 0, width = 0, tokens = 0, heads = 0, key_heads = 0, head_width = 0;
+  std::int64_t ffn = 0;  ///< of blocks without experts
+  std::int64_t experts = 0, expert_blocks = 0, top_k = 0, expert_ffn = 0, shared_ffn = 0;
+  bool gated = false, tied = false, latent = false, words = false;
+};
+
+/// Queries that are moved to their heads, as attention that keeps its scores has them.
+void read_queries(const Layer& layer, Design& design) {
+  const auto* moved = layer.kind.as<Rearrange>();
+  const std::int64_t tokens = layer.out.extent(Dim::token),
+                     channels = layer.out.extent(Dim::channel);
+  if (moved == nullptr || !moved->moves_data || heads_moved(*moved) != HeadMove::split) return;
+  if (tokens == 0 || channels == 0) return;
+  design.heads = layer.out.elements() / (tokens * channels);
+  design.key_heads = layer.out.extent(Dim::head);
+  design.head_width = channels;
+}
+
+/// activation(gate) * up, but for the gate of a shared expert's output.
+bool is_gate(const Network& network, const Layer& layer) {
+  const auto* product = layer.kind.as<Combine>();
+  if (product == nullptr || product->function != "mul") return false;
+  bool active = false, dense = false;
+  for (const LayerId input : layer.inputs) {
+    const LayerKind& kind = network[input].kind;
+    if (const auto* one = kind.as<Activation>()) active |= one->function != "sigmoid";
+    dense |= kind.as<Dense>() != nullptr || kind.as<ExpertDense>() != nullptr;
+  }
+  return active && dense;
+}
+
+Design design_of(const Network& network) {
+  Design design;
+  design.blocks = std::ssize(strategies::first_layers_of_blocks(network));
+  design.tokens = tokens_per_sample(network);
+  design.words = vocabulary_of(network).has_value();
+  std::optional<ParameterId> table;
+  for (const Layer& layer : network.layers) {
+    if (const auto* attention = layer.kind.as<Attention>()) {
+      design.heads = attention->heads;
+      design.key_heads = attention->key_heads;
+      design.head_width = network[layer.inputs[0]].out.extent(Dim::channel) / attention->heads;
+    }
+    if (layer.kind.as<Embedding>() != nullptr && design.width == 0) {
+      design.width = layer.out.extent(Dim::channel);
+      table = layer.parameters[0];
+    }
+    if (const auto* sent = layer.kind.as<ExpertDispatch>()) {
+      design.experts = layer.out.extent(Dim::expert);
+      design.top_k = sent->top_k;
+      ++design.expert_blocks;
+    }
+    if (const auto* up = layer.kind.as<ExpertDense>(); up && layer.name.ends_with(".experts.up")) {
+      design.expert_ffn = up->units;
+    }
+    if (const auto* up = layer.kind.as<Dense>()) {
+      if (layer.name.ends_with(".mlp.up")) design.ffn = up->units;
+      if (layer.name.ends_with(".mlp.shared.up")) design.shared_ffn = up->units;
+      design.tied |= table && layer.parameters[0] == *table;
+    }
+    design.latent |= layer.kind.as<HeadConcat>() != nullptr;
+    read_queries(layer, design);
+    design.gated |= is_gate(network, layer);
+  }
+  return design;
+}
+
+/// What a file sets, and what the network has instead.
+class Differences {
+ public:
+  void add(std::string_view name, std::optional<std::int64_t> given, std::int64_t has,
+           std::string_view more = "") {
+    if (!given || has == 0 || *given == has) return;
+    add(fmt::format("{} {}{}", name, *given, more), std::to_string(has));
+  }
+  void add(std::string theirs, std::string own) {
+    theirs_.push_back(std::move(theirs));
+    own_.push_back(std::move(own));
+  }
+  [[nodiscard]] std::optional<std::string> text(const std::string& file,
+                                                const std::string& network) const {
+    if (own_.empty()) return std::nullopt;
+    return fmt::format(
+        "{} sets {}, but network '{}' has {}: the step is the network's (see --network and --dim)",
+        file, join(theirs_), network, join(own_));
+  }
+
+ private:
+  std::vector<std::string> theirs_, own_;
+};
+
+/// Megatron-LM's names, and its defaults where the file gives the sizes that it insists on: no
+/// other source of arguments is known then (megatron/training/arguments.py, validate_args).
+class MegatronModel {
+ public:
+  MegatronModel(const TrainerWords& words, const Design& own, Differences& found)
+      : words_(words),
+        own_(own),
+        found_(found),
+        whole_(number(words, "num-layers").has_value() &&
+               number(words, "hidden-size") == own.width &&
+               number(words, "num-attention-heads") == own.heads && gives_all(words)) {}
+
+  void compare() {
+    const std::optional<bool> gated = flag("swiglu", "quick-geglu");
+    if (gated && *gated != own_.gated && own_.ffn + own_.expert_ffn > 0) {
+      found_.add(*gated ? "a gated feed-forward (swiglu)" : "no swiglu",
+                 own_.gated ? "a gated feed-forward" : "one without gate");
+    }
+    std::optional<std::int64_t> ffn = number(words_, "ffn-hidden-size");
+    compare_number("ffn-hidden-size", default_ffn(gated), own_.ffn);
+    if (!ffn) ffn = default_ffn(gated);
+    compare_experts(ffn);
+    if (!own_.latent) {
+      compare_heads();
+    } else if (flag("multi-latent-attention") == false) {
+      found_.add("no multi-latent-attention", "latent attention");
+    }
+    const std::optional<bool> untied = flag("untie-embeddings-and-output-weights");
+    if (own_.words && untied == own_.tied) {
+      found_.add(*untied ? "untie-embeddings-and-output-weights"
+                         : "no untie-embeddings-and-output-weights",
+                 own_.tied ? "tied embeddings" : "untied embeddings");
+    }
+  }
+
+ private:
+  /// Whether no arguments come from elsewhere: from variables, or with a checkpoint.
+  static bool gives_all(const TrainerWords& words) {
+    constexpr std::string_view others[] = {"$", "$more", "use-checkpoint-args",
+                                           "use-mp-args-from-checkpoint-args"};
+    if (!std::all_of(std::begin(others), std::end(others),
+                     [&](std::string_view name) { return lacks(words, name); })) {
+      return false;
+    }
+    // A variable behind a flag is no value of it.
+    constexpr std::string_view flags[] = {"bf16",
+                                          "fp16",
+                                          "swiglu",
+                                          "sequence-parallel",
+                                          "use-distributed-optimizer",
+                                          "overlap-grad-reduce"};
+    return std::none_of(std::begin(flags), std::end(flags), [&](std::string_view name) {
+      const std::vector<std::string> values = lacks(words, name) || !is_on(words, name)
+                                                  ? std::vector<std::string>{}
+                                                  : words.texts(name);
+      return !values.empty() && values.front().starts_with('$');
+    });
+  }
+  /// One that is on, or that is off because nothing else may turn it on.
+  [[nodiscard]] std::optional<bool> flag(std::string_view name, std::string_view or_other) const {
+    const std::optional<bool> one = flag(name), other = flag(or_other);
+    return one == true ? one : other == true ? other : one && other ? one : std::nullopt;
+  }
+  [[nodiscard]] std::optional<bool> flag(std::string_view name) const {
+    const std::optional<bool> on = is_on(words_, name);
+    return on == false && lacks(words_, name) && !whole_ ? std::nullopt : on;
+  }
+  [[nodiscard]] std::optional<std::int64_t> default_ffn(std::optional<bool> gated) const {
+    if (!gated) return std::nullopt;
+    return *gated ? own_.width * 8 / 3 / 64 * 64 : 4 * own_.width;
+  }
+  void compare_number(std::string_view name, std::optional<std::int64_t> by_default,
+                      std::int64_t has) {
+    if (!lacks(words_, name)) return found_.add(name, number(words_, name), has);
+    if (whole_) found_.add(name, by_default, has, " (default)");
+  }
+  void compare_experts(std::optional<std::int64_t> ffn) {
+    const std::optional<std::int64_t> experts = number(words_, "num-experts");
+    if (own_.experts == 0) {
+      if (experts) found_.add(fmt::format("num-experts {}", *experts), "no experts");
+      return;
+    }
+    if (!experts && whole_ && lacks(words_, "num-experts")) {
+      return found_.add("no num-experts", std::to_string(own_.experts));
+    }
+    found_.add("num-experts", experts, own_.experts);
+    compare_number("moe-router-topk", 2, own_.top_k);
+    compare_number("moe-ffn-hidden-size", ffn, own_.expert_ffn);
+    constexpr std::string_view shared = "moe-shared-expert-intermediate-size",
+                               every = "moe-layer-freq";
+    if (own_.shared_ffn > 0) {
+      found_.add(shared, number(words_, shared), own_.shared_ffn);
+    } else if (const auto size = number(words_, shared)) {
+      found_.add(fmt::format("{} {}", shared, *size), "no shared expert");
+    }
+    const auto number_of_blocks = [&](std::int64_t each) {
+      return (own_.blocks + each - 1) / each;
+    };
+    if (const auto each = number(words_, every);
+        each && number_of_blocks(*each) != own_.expert_blocks) {
+      found_.add(fmt::format("{} {}", every, *each),
+                 fmt::format("experts in {} of {} blocks", own_.expert_blocks, own_.blocks));
+    }
+  }
+  /// Without group-query-attention, num-query-groups counts for nothing.
+  void compare_heads() {
+    const std::optional<bool> grouped = flag("group-query-attention");
+    if (grouped.value_or(true)) {
+      compare_number("num-query-groups", 1, own_.key_heads);
+    } else if (own_.key_heads < own_.heads) {
+      found_.add("no group-query-attention", fmt::format("{} key heads", own_.key_heads));
+    }
+    if (own_.heads > 0) compare_number("kv-channels", own_.width / own_.heads, own_.head_width);
+  }
+
+  const TrainerWords& words_;
+  const Design& own_;
+  Differences& found_;
+  bool whole_ = false;
+};
+
 }  // namespace
 
 std::optional<std::string> other_model(const TrainerWords& words, const Network& network) {
-  std::int64_t heads = 0, width = 0;
-  for (const Layer& layer : network.layers) {
-    if (const auto* attention = layer.kind.as<Attention>()) heads = attention->heads;
-    if (layer.kind.as<Embedding>() != nullptr && width == 0) width = layer.out.extent(Dim::channel);
+  const Design own = design_of(network);
+  Differences found;
+  for (const auto& [name, has] :
+       {std::pair<std::string_view, std::int64_t>{"num-layers", own.blocks},
+        {"hidden-size", own.width},
+        {"num-attention-heads", own.heads},
+        {"seq-length", own.tokens},
+        {"training.seq_len", own.tokens}}) {
+    found.add(name, number(words, name), has);
   }
-  const auto blocks = static_cast<std::int64_t>(strategies::first_layers_of_blocks(network).size());
-  const std::int64_t tokens = tokens_per_sample(network);
-  std::vector<std::string> theirs, own;
-  for (const auto& [name, has] : {std::pair<std::string_view, std::int64_t>{"num-layers", blocks},
-                                  {"hidden-size", width},
-                                  {"num-attention-heads", heads},
-                                  {"seq-length", tokens},
-                                  {"training.seq_len", tokens}}) {
-    const std::optional<std::int64_t> given = number(words, name);
-    if (!given || has == 0 || *given == has) continue;
-    theirs.push_back(fmt::format("{} {}", name, *given));
-    own.push_back(std::to_string(has));
-  }
-  if (own.empty()) return std::nullopt;
-  return fmt::format(
-      "{} sets {}, but network '{}' has {}: the step is the network's (see --network and --dim)",
-      words.file(), join(theirs), network.name, join(own));
+  MegatronModel(words, own, found).compare();
+  return found.text(words.file(), network.name);
 }
 
 void pad_words(Network& network, const std::string& at, LayoutFile& file) {

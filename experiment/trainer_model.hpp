@@ -11,9 +11,11 @@
 
 namespace parsim::experiment {
 
-/// A line if the file has other numbers of layers, widths, heads or tokens than the network, that
-/// this is the network's step. Names that Megatron-LM and torchtitan give these; a name that a
-/// script may or may not give, or without a number, says nothing.
+/// A line if the file has other numbers of layers, widths, heads or tokens than the network, or of
+/// Megatron-LM other feed-forwards, key heads, experts or ties, that this is the network's step.
+/// Names that Megatron-LM and torchtitan give these; a name that a script may or may not give, or
+/// without a number, says nothing. What is absent is Megatron-LM's default if the script gives the
+/// network's sizes and no arguments come from elsewhere.
 [[nodiscard]] std::optional<std::string> other_model(const TrainerWords& words,
                                                      const Network& network);
 

@@ -247,6 +247,7 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
   std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>> values;
   std::set<std::string> unassigned;
   const std::string_view whole = text;
+  bool more = false;  // arguments that the text may not have
   std::string last;   // of which values may follow in later lines
   std::string table;  // the pair before, if it has no value
   // A table's name, or one without a value, which is null.
@@ -311,12 +312,15 @@ TrainerWords read_words(std::string_view text, const std::string& file) {
       }
       if (!last.empty()) values[{last, words[last].line}] = words[last].values;
       if (names_unknown_arguments(word, whole)) unassigned.insert(word);
+      const bool second = !last.empty() && words[last].values.size() > 1;
+      more |= word == "$@" || word == "$*" || (second && word.starts_with('$'));
     }
     if (!line.ends_with('\\')) last.clear();
   }
   drop_table();
   shell.mark(words, values);
   if (!unassigned.empty()) words["$"] = {{unassigned.begin(), unassigned.end()}, 0};
+  if (more) words["$more"] = {{}, 0};
   return {file, std::move(words)};
 }
 

@@ -61,9 +61,10 @@ class TrainerWords {
 /// out. Of YAML: "name: value" and "--name: value" at any depth, lists in one line or one item a
 /// line; a name above deeper ones is a table's, which has no value. Names have dashes for
 /// underscores, and no dashes in front. A name given twice is that of the last time, as for the
-/// trainer. "$" are the variables of arguments that the text does not assign. What a script gives
-/// within a condition, a loop, a function, a subshell or a here-document, or differently to several
-/// launches, is marked as unsure.
+/// trainer. "$" are the variables of arguments that the text does not assign, and "$more" is there
+/// if other words may be arguments, too, such as "$@". What a script gives within a condition, a
+/// loop, a function, a subshell or a here-document, or differently to several launches, is marked
+/// as unsure.
 [[nodiscard]] TrainerWords read_words(std::string_view text, const std::string& file);
 /// Of JSON or TOML: names are those of the tables and keys, with a dot between. Throws InputError
 /// for broken syntax.

@@ -46,6 +46,88 @@ TEST_CASE("trainer model: a model of other size than the network is said") {
   CHECK(read.notes.back() == said(run + "16"));
 }
 
+std::string said_of(const std::string& network, const std::string& sizes, const std::string& more) {
+  const std::string text =
+      "torchrun pretrain_gpt.py --micro-batch-size 1 --global-batch-size 8 " + sizes + " " + more;
+  const Network loaded = networks::load_network(network, {}, "test");
+  const std::string line = other_model(read_words(text, "run.sh"), loaded).value_or("");
+  const std::string begin = "run.sh sets ", middle = ", but network '" + network + "' has ",
+                    end = ": the step is the network's (see --network and --dim)";
+  if (line.empty()) return "";
+  REQUIRE(line.starts_with(begin));
+  REQUIRE(line.ends_with(end));
+  const std::size_t at = line.find(middle);
+  REQUIRE(at != std::string::npos);
+  return line.substr(begin.size(), at - begin.size()) + " | " +
+         line.substr(at + middle.size(), line.size() - end.size() - at - middle.size());
+}
+
+TEST_CASE("trainer model: feed-forwards, key heads, gates and embeddings are compared, too") {
+  const std::string sizes = "--num-layers 4 --hidden-size 4096 --num-attention-heads 32",
+                    untied = "--untie-embeddings-and-output-weights ",
+                    grouped = "--group-query-attention --num-query-groups 8 ",
+                    ffn = "--swiglu --ffn-hidden-size 14336 ";
+  const auto said = [&](const std::string& more) {
+    return said_of("llama-3-8b:layers=4", sizes, more);
+  };
+  CHECK(said(untied + grouped + ffn).empty());
+  CHECK(said(untied + grouped + "--swiglu --ffn-hidden-size 1024") ==
+        "ffn-hidden-size 1024 | 14336");
+  CHECK(said(untied + grouped + "--swiglu") ==  // 8/3 of 4096, in multiples of 64
+        "ffn-hidden-size 10880 (default) | 14336");
+  CHECK(said(untied + grouped + "--ffn-hidden-size 14336") == "no swiglu | a gated feed-forward");
+  CHECK(said(untied + ffn) == "no group-query-attention | 8 key heads");
+  CHECK(said(untied + ffn + "--num-query-groups 8") == "no group-query-attention | 8 key heads");
+  CHECK(said(untied + ffn + "--group-query-attention") == "num-query-groups 1 (default) | 8");
+  CHECK(said(untied + grouped + ffn + "--kv-channels 64") == "kv-channels 64 | 128");
+  CHECK(said(grouped + ffn) == "no untie-embeddings-and-output-weights | untied embeddings");
+  CHECK(said(untied + grouped + ffn + "--num-experts 8") == "num-experts 8 | no experts");
+  // What may be given elsewhere says nothing, and neither does a file without a model.
+  for (const char* more : {"$MODEL_ARGS", "\"$@\"", "--lr 1 $MORE", "--bf16 ${MORE[@]}"}) {
+    CHECK(said(more).empty());
+  }
+  CHECK_FALSE(said("--data-path $DATA").empty());
+  CHECK(said("--use-checkpoint-args").empty());
+  CHECK(said_of("llama-3-8b:layers=4", "", "").empty());
+  CHECK(said_of("llama-3-8b:layers=4", "--num-layers 4 --hidden-size 4096", "").empty());
+  CHECK(said("\nif [ $UNTIE ]; then\nX=\"" + untied + "\"\nfi\n torchrun p.py " + sizes + " $X " +
+             grouped + ffn)
+            .empty());
+  // Scores that are kept have the same heads.
+  const std::string eager =
+                        "gpt:layers=2,hidden=64,heads=4,kv_heads=2,seq_length=32,attention=eager",
+                    small = "--num-layers 2 --hidden-size 64 --num-attention-heads ";
+  CHECK(said_of(eager, small + "4", "--group-query-attention --num-query-groups 2").empty());
+  CHECK(said_of(eager, small + "8", "") == "num-attention-heads 8 | 4");
+  CHECK(said_of(eager, small + "4", untied) ==
+        "no group-query-attention, untie-embeddings-and-output-weights | 2 key heads, tied "
+        "embeddings");
+  CHECK(said_of(eager, small + "4", "--group-query-attention --num-query-groups 2 --swiglu") ==
+        "a gated feed-forward (swiglu), ffn-hidden-size 128 (default) | one without gate, 256");
+}
+
+TEST_CASE("trainer model: experts are compared, too") {
+  const std::string sizes =
+      "--num-layers 4 --hidden-size 4096 --num-attention-heads 32 --swiglu --group-query-attention "
+      "--num-query-groups 8 --untie-embeddings-and-output-weights";
+  const auto said = [&](const std::string& more) {
+    return said_of("mixtral-8x7b:layers=4", sizes, more);
+  };
+  const std::string ffn = "--ffn-hidden-size 14336 ", experts = "--num-experts 8 ";
+  CHECK(said(ffn + experts).empty());  // two experts by default
+  CHECK(said("--moe-ffn-hidden-size 14336 " + experts).empty());
+  CHECK(said(ffn + experts + "--moe-router-topk 2 --moe-layer-freq 1").empty());
+  CHECK(said(ffn) == "no num-experts | 8");
+  CHECK(said(ffn + "--num-experts 16 --moe-router-topk 1") ==
+        "num-experts 16, moe-router-topk 1 | 8, 2");
+  CHECK(said(ffn + experts + "--moe-ffn-hidden-size 1000") == "moe-ffn-hidden-size 1000 | 14336");
+  CHECK(said(experts) == "moe-ffn-hidden-size 10880 (default) | 14336");
+  CHECK(said(ffn + experts + "--moe-shared-expert-intermediate-size 1024") ==
+        "moe-shared-expert-intermediate-size 1024 | no shared expert");
+  CHECK(said(ffn + experts + "--moe-layer-freq 2") ==
+        "moe-layer-freq 2 | experts in 4 of 4 blocks");
+}
+
 TEST_CASE("trainer model: Megatron-LM's padding of the vocabulary is simulated, and said") {
   const testing::TemporaryFolder folder;
   const std::string sizes = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=";

@@ -131,6 +131,31 @@ TEST_CASE(
       "eager attention");
 }
 
+TEST_CASE("trainer file: settings of Megatron-LM that nothing here expresses are refused by name") {
+  const std::string run = "x --tensor-model-parallel-size 2 --bf16 ";
+  const std::string experts = ",experts=8";
+  for (const char* name : {"moe-layer-recompute", "moe-pad-expert-input-to-capacity",
+                           "overlap-moe-expert-parallel-comm", "delay-wgrad-compute",
+                           "moe-shared-expert-overlap", "multi-latent-attention"}) {
+    CAPTURE(name);
+    CHECK(setting_refused(run + "--" + name, "run.sh", experts)
+              .starts_with("run.sh:1:" + std::string(name) +
+                           ": a setting that parsim does not know; accepted: "));
+  }
+  CHECK(setting_refused(run + "--moe-expert-capacity-factor 1.0", "run.sh", experts) ==
+        "run.sh:1:moe-expert-capacity-factor: '1.0'; accepted: as many slots as tokens come; "
+        "gpt:... has capacity=F");
+  CHECK(setting_refused(run + "--window-size 128,0") ==
+        "run.sh:1:window-size: '128,0'; accepted: attention to all tokens");
+  for (const char* name : {"first-last-layers-bf16", "no-fp8-wgrad"}) {
+    CHECK(setting_refused(run + "--fp8-format hybrid --" + name) ==
+          "run.sh:1:" + std::string(name) +
+              ": a setting that parsim does not know; accepted: all blocks and all products in "
+              "FP8");
+    CHECK(setting_refused(run + "--" + name) == "accepted");  // no FP8, no difference
+  }
+}
+
 TEST_CASE("trainer file: Megatron-LM's layouts begin with E, end with L, and have its chunks") {
   const auto refused = [](const std::string& layout, const std::string& more = "") {
     return setting_refused("x --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '" +
