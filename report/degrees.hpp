@@ -33,6 +33,9 @@ void fields(auto& visit, json::Of<DegreesRow> auto& row) {
   visit("micro_batches", degrees.micro_batches, count);
   visit("micro_batch", degrees.micro_batch, json::Rule(count, "samples of a replica"));
   visit("zero", degrees.zero, json::Limits{0, 3});
+  const std::optional<std::string> group = strategies::zero_group_text(degrees);
+  visit("zero_group", group,
+        "replicas that share states, as --zero-group; null: all of them, or none");
   visit("recompute", degrees.recompute);
   visit("sequence_parallel", degrees.sequence_parallel);
   visit("tp_overlap", degrees.tensor_overlap,

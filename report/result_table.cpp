@@ -76,6 +76,8 @@ std::string also_text(R result) {
   if (degrees.etp && degrees.etp != degrees.tp)
     parts.push_back(fmt::format("etp {}", *degrees.etp));
   add("vp", degrees.vp);
+  if (const auto group = strategies::zero_group_text(degrees))
+    parts.push_back("zero-group " + *group);
   if (degrees.sequence_parallel.value_or(false)) parts.emplace_back("sp");
   if (degrees.tensor_overlap.value_or(false)) parts.emplace_back("tp-overlap");
   if (degrees.schedule == strategies::PipelineSchedule::zero_bubble) {

@@ -284,9 +284,14 @@ Degrees degrees_of(const Network& network, const Plan& plan,
   find_pipeline(stages, degrees);
   degrees.schedule = schedule_of(plan.schedule, degrees);
   degrees.recompute = recompute_of(network, plan);
-  std::set<std::int32_t> zero;
-  for (const LayerPlan& layer : plan.layers) zero.insert(layer.zero.stage);
-  if (zero.size() == 1) degrees.zero = *zero.begin();
+  const ZeroSharding& zero = plan.layers.front().zero;
+  const auto has = [&](auto member) {
+    return std::all_of(plan.layers.begin(), plan.layers.end(),
+                       [&](const LayerPlan& layer) { return layer.zero.*member == zero.*member; });
+  };
+  if (has(&ZeroSharding::stage)) degrees.zero = zero.stage;
+  const bool shards = degrees.zero.value_or(0) > 0;
+  if (shards && !zero.group.all() && has(&ZeroSharding::group)) degrees.zero_group = zero.group;
   if (std::all_of(stages.begin(), stages.end(), [](const auto& stage) { return stage.tp; })) {
     degrees.sequence_parallel =
         std::any_of(stages.begin(), stages.end(),
@@ -306,6 +311,11 @@ Degrees degrees_of(const Network& network, const Plan& plan,
     degrees.etp = std::max(degrees.etp.value_or(1), parts(Dim::channel) * parts(Dim::in_channel));
   }
   return degrees;
+}
+
+std::optional<std::string> zero_group_text(const Degrees& degrees) {
+  if (!degrees.zero_group) return std::nullopt;
+  return degrees.zero_group->node ? "node" : std::to_string(degrees.zero_group->ranks);
 }
 
 std::string short_text(const Degrees& degrees) {
@@ -328,6 +338,7 @@ std::string short_text(const Degrees& degrees) {
   if (degrees.micro_batches > 1) text += fmt::format(", mb {}", degrees.micro_batches);
   if (degrees.vp.value_or(1) > 1) text += fmt::format(", vp {}", *degrees.vp);
   if (degrees.zero.value_or(0) > 0) text += fmt::format(", zero {}", *degrees.zero);
+  if (const auto group = zero_group_text(degrees)) text += ", zero-group " + *group;
   if (degrees.recompute.value_or(Recompute::none) != Recompute::none) {
     text += fmt::format(", recompute {}", to_text(*degrees.recompute));
   }

@@ -23,6 +23,7 @@ struct Degrees {
   std::int64_t micro_batches = 1;           ///< of a step
   std::optional<std::int64_t> micro_batch;  ///< samples of a replica in one of them
   std::optional<std::int32_t> zero;
+  std::optional<ZeroGroup> zero_group;  ///< absent: among all replicas
   std::optional<Recompute> recompute;
   std::optional<bool> sequence_parallel;
   std::optional<bool> tensor_overlap;        ///< of products in chunks, see LayerPlan::overlap
@@ -47,6 +48,9 @@ struct StageSummary {
 /// The same, where `stages_of` of the plan is known.
 [[nodiscard]] Degrees degrees_of(const Network& network, const Plan& plan,
                                  const std::vector<StageSummary>& stages);
+
+/// As --zero-group says it: "node", or a number.
+[[nodiscard]] std::optional<std::string> zero_group_text(const Degrees& degrees);
 
 /// "tp 1 x pp 8 x dp 2, mb 32": what is known of them and more than nothing; "mixed" for layers of
 /// different degrees.

@@ -91,7 +91,13 @@ std::string degrees_in_words(const strategies::Degrees& degrees) {
   }
   if (parts.empty()) parts.emplace_back("all layers on one GPU");
   if (degrees.micro_batches > 1) parts.push_back(counted(degrees.micro_batches, "micro-batch"));
-  if (degrees.zero.value_or(0) > 0) parts.push_back(fmt::format("ZeRO stage {}", *degrees.zero));
+  if (degrees.zero.value_or(0) > 0) {
+    const std::string group = strategies::zero_group_text(degrees).value_or("");
+    parts.push_back(fmt::format("ZeRO stage {}{}", *degrees.zero,
+                                group.empty()     ? ""
+                                : group == "node" ? " within machines"
+                                                  : " in groups of " + group));
+  }
   if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
     parts.push_back(fmt::format("recomputation: {}", to_text(*degrees.recompute)));
   }

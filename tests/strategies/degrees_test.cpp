@@ -39,6 +39,7 @@ TEST_CASE("degrees: those that the strategy 'tensor' was asked for") {
           StrategyInput input = asked(world, tp, pp, dp, 4);
           input.schedule = schedule;
           input.zero_stage = dp > 1 ? 1 : 0;
+          if (dp == 4) input.zero_group = ZeroGroup{2, false};
           input.recompute = Recompute::full;
           input.sequence_parallel = tp > 1;
           const Plan plan = with_memory_options(input, plan_tensor(input));
@@ -53,6 +54,9 @@ TEST_CASE("degrees: those that the strategy 'tensor' was asked for") {
           CHECK(degrees.micro_batches == 4);
           CHECK(degrees.micro_batch == 4 / dp);
           CHECK(degrees.zero == input.zero_stage);
+          CHECK(zero_group_text(degrees).value_or("") == (dp == 4 ? "2" : ""));
+          CHECK(short_text(degrees).ends_with(dp == 4 ? "zero 1, zero-group 2, recompute full"
+                                                      : "recompute full"));
           CHECK(degrees.recompute == Recompute::full);
           CHECK(degrees.sequence_parallel == (tp > 1));
           if (pp > 1) CHECK(degrees.schedule == schedule);
