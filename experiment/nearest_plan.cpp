@@ -323,15 +323,24 @@ class Search {
   [[nodiscard]] std::string words_of(const PlainPlan& plain,
                                      const std::vector<OptionChange>& changes) const {
     std::string words;
+    // Which goes with it.
+    const bool no_group =
+        std::any_of(changes.begin(), changes.end(),
+                    [](const OptionChange& change) { return change.words == "without --zero"; });
     if (plain.own) {
       for (const OptionChange& choice : own_) {
-        if (!has(changes, flag_of(choice))) words += " " + choice.words;
+        const bool gone = no_group && flag_of(choice) == "--zero-group";
+        if (!has(changes, flag_of(choice)) && !gone) words += " " + choice.words;
       }
     }
     for (const OptionChange& change : changes) {
       const bool takes_back =
           change.words.starts_with("without ") && plain.own && has(own_, flag_of(change));
       if (!takes_back) words += " " + change.words;
+    }
+    if (no_group && experiment_.request.given.contains("--zero-group") &&
+        !has(changes, "--zero-group")) {
+      words += " without --zero-group";
     }
     return words;
   }

@@ -229,6 +229,7 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
 
 Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket) {
   input.bucket = bucket;
+  input.reduce_precision = plan.reduce_precision;  // which a plan may have of its own
   plan.buckets = gradient_buckets(input);
   return plan;
 }

@@ -59,6 +59,45 @@ TEST_CASE("plan: a refused launch names the nearest plan that the trainer can ru
   CHECK(carried.out.find("predicted step " + said) != std::string::npos);
 }
 
+TEST_CASE("plan: a refusal's step is that of its advice, also of sums in another precision") {
+  const testing::TemporaryFolder folder;
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"plan",
+                                        "--network",
+                                        "gpt:layers=4,hidden=512,heads=8,seq_length=512",
+                                        "--cluster",
+                                        "nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=10GB/s",
+                                        "--batch",
+                                        "16",
+                                        "--precision",
+                                        "fp16",
+                                        "--optimizer",
+                                        "adam",
+                                        "--zero",
+                                        "3",
+                                        "--launch",
+                                        "accelerate",
+                                        "--engine",
+                                        "fast",
+                                        "--quiet",
+                                        "-o",
+                                        "out"};
+    command.insert(command.end(), more.begin(), more.end());
+    return testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+  };
+  const testing::Finished refused = run({"--strategy", "data"});
+  CAPTURE(refused.err);
+  const std::string words = "run: --strategy tensor --reduce-precision fp16, ";
+  const std::size_t at = refused.err.find(words);  // half of the buckets that FP32 has
+  REQUIRE(at != std::string::npos);
+  const std::size_t step = at + words.size();
+  const std::string said = refused.err.substr(step, refused.err.find(" instead", step) - step);
+  const testing::Finished carried = run({"--strategy", "tensor", "--reduce-precision", "fp16"});
+  CAPTURE(carried.out);
+  CHECK(carried.exit_code == 0);
+  CHECK(carried.out.find("predicted step " + said) != std::string::npos);
+}
+
 TEST_CASE("plan: what a trainer cannot run in any plan is refused before a search") {
   const testing::TemporaryFolder folder;
   const testing::Finished refused = testing::run_program(

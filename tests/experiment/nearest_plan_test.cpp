@@ -123,6 +123,24 @@ TEST_CASE(
   CHECK(options(false) == "--strategy tensor --tp 1 --pp 1 --dp 4 --zero 3");
 }
 
+TEST_CASE("nearest plan: without ZeRO, its groups go, too") {
+  Request request = two_kinds("");
+  request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  request.zero_stage = 3;
+  request.zero_group = {2};
+  request.given = {"--zero", "--zero-group"};
+  const Experiment experiment(request);
+  const Plan plan = strategies::strategy("data", "test").plan(experiment.strategy_input());
+  const auto refuse = [&](const Plan& any) -> std::optional<std::string> {
+    if (strategies::degrees_of(experiment.network, any).zero.value_or(0) == 0) return std::nullopt;
+    return "accepted: --zero 0";
+  };
+  const auto nearest = nearest_plan(experiment, plan, refuse);
+  REQUIRE(nearest);
+  CAPTURE(nearest->options);
+  CHECK(nearest->options.ends_with(" without --zero without --zero-group"));
+}
+
 TEST_CASE("nearest plan: of accepted plans that do not fit in memory, more of ZeRO is tried") {
   Request request = two_kinds("");
   request.cluster = "nodes:2x2,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
