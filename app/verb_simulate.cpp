@@ -20,6 +20,7 @@
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_run.hpp"
 #include "experiment/whole_dag.hpp"
 #include "lowering/lower.hpp"
 #include "report/chakra.hpp"
@@ -30,9 +31,7 @@
 #include "report/runs.hpp"
 #include "report/trace.hpp"
 #include "sim/smpi.hpp"
-#include "strategies/degrees.hpp"
 #include "strategies/hypergraph/exchange.hpp"
-#include "strategies/price.hpp"
 
 namespace parsim::app {
 
@@ -205,20 +204,10 @@ std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments
   return trainer;
 }
 
-/// The plan as the trainer runs it: with its buckets of gradients and its way to send between
-/// stages.
+/// The plan as the trainer runs it.
 Plan carried_by(report::Trainer trainer, const experiment::Experiment& experiment,
                 const Plan& plan) {
-  const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
-  const bool overlaps = experiment::overlaps_sums(to_text(trainer), degrees.zero.value_or(0));
-  Plan carried = strategies::with_buckets(
-      experiment.strategy_input(), plan,
-      overlaps ? strategies::StrategyOptions{}.bucket : experiment::after_backward);
-  if (!degrees.schedule) return carried;  // one stage
-  carried.schedule.blocking_sends =
-      experiment::sends_of_trainer(to_text(trainer), *degrees.schedule, degrees.vp.value_or(1)) ==
-      strategies::PipelineSends::blocking;
-  return carried;
+  return experiment::run_by(to_text(trainer), experiment, plan);
 }
 
 /// The trainer's files. Of a plan that it cannot run, the refusal names the fastest of some that
@@ -335,6 +324,7 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                          ? request.precision
                          : experiment::Experiment(request).request.precision);
     }
+    request.launcher = to_text(*trainer);
     request.accepts = [to = *trainer](const Network& network, const Cluster& cluster,
                                       const Plan& plan) {
       return report::can_launch(to, network, cluster, plan);

@@ -287,7 +287,7 @@ class Search {
                      [](const Found& a, const Found& b) { return a.step < b.step; });
     for (const Found& one : found_) {
       strategies::StrategyInput input = experiment_.strategy_input();
-      input.simulate = simulate_;
+      input.simulate = [&](const Plan& plan) { return step_of(plan); };
       input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
       const std::optional<Plan> plan =
           made(experiment_, one.plain, choices_of(one.plain), one.changes, input);

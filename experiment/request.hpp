@@ -104,6 +104,7 @@ struct Request : strategies::StrategyOptions {
   std::vector<FittedStep> fitted;         ///< what --calibrate-with fits
   std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
   std::function<void()> poll;             ///< of the Arguments
+  std::string launcher;                   ///< of --launch: the trainer that is to run the plan
   /// Whether `best` may choose a plan; empty: any.
   std::function<bool(const Network&, const Cluster&, const Plan&)> accepts;
   std::vector<strategies::Strategy> own_strategies;  ///< of the Arguments

@@ -12,6 +12,7 @@
 #include "experiment/comparison.hpp"
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
+#include "experiment/trainer_run.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/hypergraph/exchange.hpp"
 #include "strategies/idle_devices.hpp"
@@ -168,13 +169,13 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   const auto simulator = sim::make_simulator(experiment.cluster, *experiment.cost, searching);
   const auto simulate =
       strategies::simulation(experiment.network, experiment.cluster, *experiment.cost, *simulator);
-  Seconds simulating{};
+  Seconds simulated{};
   strategies::StrategyInput input = experiment.strategy_input();
   input.simulate = [&](const Plan& plan) {
     if (input.poll) input.poll();
     const Clock::time_point before = Clock::now();
-    const Seconds step = simulate(plan);
-    simulating += Clock::now() - before;
+    const Seconds step = simulate(searched(experiment, plan));
+    simulated += Clock::now() - before;
     return step;
   };
   sim::SimOptions counting = searching;  // the bytes of links
@@ -232,8 +233,8 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
   if (!laid_out && !once_) known_.push_back(plan);
   plan.dims = dim_texts(experiment.request.dims);
-  const Seconds all = experiment.preparation + (Clock::now() - start);
-  return {std::move(plan), all - simulating, simulating};
+  if (!laid_out) plan = compared(experiment, std::move(plan));
+  return {std::move(plan), experiment.preparation + (Clock::now() - start) - simulated, simulated};
 }
 
 Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,

@@ -154,6 +154,41 @@ TEST_CASE("plan: best searches what the trainer can run") {
   CHECK(summed.exit_code == 0);
 }
 
+TEST_CASE("plan: best for DeepSpeed is as fast as DeepSpeed runs it as a plan by hand") {
+  const testing::TemporaryFolder folder;
+  // Milliseconds. DeepSpeed's sums overlap with ZeRO alone.
+  const auto step = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"plan",
+                                        "--network",
+                                        "llama-3-8b:layers=4",
+                                        "--dim",
+                                        "seq_length=1024",
+                                        "--cluster",
+                                        "nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=50GB/s",
+                                        "--batch",
+                                        "64",
+                                        "--launch",
+                                        "deepspeed",
+                                        "--engine",
+                                        "fast",
+                                        "--quiet",
+                                        "-o",
+                                        "out"};
+    command.insert(command.end(), more.begin(), more.end());
+    const testing::Finished done = testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+    CAPTURE(done.err);
+    REQUIRE(done.exit_code == 0);
+    const std::string words = "predicted step ";
+    const std::size_t at = done.out.find(words);
+    REQUIRE(at != std::string::npos);
+    const std::string rest = done.out.substr(at + words.size(), 6);
+    REQUIRE(rest.ends_with(" ms"));
+    return to_number<double>(rest.substr(0, 3)).value_or(0);
+  };
+  CHECK(step({"--strategy", "best", "--budget", "30"}) <=
+        step({"--strategy", "data", "--zero", "1"}));
+}
+
 TEST_CASE("plan: best for accelerate sums in a language model's own precision") {
   const testing::TemporaryFolder folder;
   const testing::Finished done = testing::run_program(

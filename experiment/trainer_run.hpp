@@ -1,0 +1,22 @@
+// A plan as a trainer runs it, where that is not as the plan says.
+#pragma once
+
+#include <string_view>
+
+#include "core/plan.hpp"
+#include "experiment/experiment.hpp"
+
+namespace parsim::experiment {
+
+/// With the trainer's buckets of gradients and its way to send between stages. `trainer`: as
+/// --launch names it.
+[[nodiscard]] Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan);
+
+/// The plan of a row beside a trainer's file: sums of gradients begin after the backward pass where
+/// the trainer does not overlap them. As it is without such a file, or with --bucket.
+[[nodiscard]] Plan compared(const Experiment& experiment, Plan plan);
+
+/// By whose step searches choose: of Request::launcher if there is one, else as compared.
+[[nodiscard]] Plan searched(const Experiment& experiment, const Plan& plan);
+
+}  // namespace parsim::experiment
