@@ -76,8 +76,6 @@ std::string also_text(R result) {
   if (degrees.etp && degrees.etp != degrees.tp)
     parts.push_back(fmt::format("etp {}", *degrees.etp));
   add("vp", degrees.vp);
-  if (const auto group = strategies::zero_group_text(degrees))
-    parts.push_back("zero-group " + *group);
   if (degrees.sequence_parallel.value_or(false)) parts.emplace_back("sp");
   if (degrees.tensor_overlap.value_or(false)) parts.emplace_back("tp-overlap");
   if (degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
@@ -143,6 +141,17 @@ class Columns {
     const auto other = [&](R r) { return r.error.empty() && (r.degrees.*member) != usual; };
     if (!whole_ && std::none_of(results_->begin(), results_->end(), other)) return;
     words(title, true, never, [member](R r) { return degree_text(r, r.degrees.*member); });
+  }
+  /// The stage of ZeRO, "3 node" and "3 by 4" within groups.
+  void zero() {
+    const auto shards = [](R r) { return r.error.empty() && r.degrees.zero != 0; };
+    if (!whole_ && std::none_of(results_->begin(), results_->end(), shards)) return;
+    words("zero", true, never, [](R r) {
+      const auto group = r.error.empty() ? strategies::zero_group_text(r.degrees) : std::nullopt;
+      return degree_text(r, r.degrees.zero) + (!group             ? ""
+                                               : *group == "node" ? " node"
+                                                                  : " by " + *group);
+    });
   }
   /// Parts of the tokens, if a plan has several.
   void context() {
@@ -302,7 +311,7 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool whole
   columns.degree("pp", 0, &strategies::Degrees::pp);
   columns.degree("dp", 0, &strategies::Degrees::dp);
   columns.degree("mb", 1, &strategies::Degrees::micro_batches);
-  columns.degree("zero", 0, &strategies::Degrees::zero);
+  columns.zero();
   columns.numbers("samples/s", "throughput_samples_per_s", "", throughput,
                   [](R r) { return r.samples_per_second; });
   columns.words("memory", true, never, [](R r) { return memory_share(r); });

@@ -338,7 +338,7 @@ std::string short_text(const Degrees& degrees) {
   if (degrees.micro_batches > 1) text += fmt::format(", mb {}", degrees.micro_batches);
   if (degrees.vp.value_or(1) > 1) text += fmt::format(", vp {}", *degrees.vp);
   if (degrees.zero.value_or(0) > 0) text += fmt::format(", zero {}", *degrees.zero);
-  if (const auto group = zero_group_text(degrees)) text += ", zero-group " + *group;
+  if (const auto group = zero_group_text(degrees)) text += " by " + *group;
   if (degrees.recompute.value_or(Recompute::none) != Recompute::none) {
     text += fmt::format(", recompute {}", to_text(*degrees.recompute));
   }

@@ -52,8 +52,8 @@ struct StageSummary {
 /// As --zero-group says it: "node", or a number.
 [[nodiscard]] std::optional<std::string> zero_group_text(const Degrees& degrees);
 
-/// "tp 1 x pp 8 x dp 2, mb 32": what is known of them and more than nothing; "mixed" for layers of
-/// different degrees.
+/// "tp 1 x pp 8 x dp 2, mb 32, zero 3 by node": what is known of them and more than nothing;
+/// "mixed" for layers of different degrees.
 [[nodiscard]] std::string short_text(const Degrees& degrees);
 
 /// 16 hexadecimal digits, equal for plans in which every device does the same work in the same

@@ -55,7 +55,7 @@ TEST_CASE("degrees: those that the strategy 'tensor' was asked for") {
           CHECK(degrees.micro_batch == 4 / dp);
           CHECK(degrees.zero == input.zero_stage);
           CHECK(zero_group_text(degrees).value_or("") == (dp == 4 ? "2" : ""));
-          CHECK(short_text(degrees).ends_with(dp == 4 ? "zero 1, zero-group 2, recompute full"
+          CHECK(short_text(degrees).ends_with(dp == 4 ? "zero 1 by 2, recompute full"
                                                       : "recompute full"));
           CHECK(degrees.recompute == Recompute::full);
           CHECK(degrees.sequence_parallel == (tp > 1));

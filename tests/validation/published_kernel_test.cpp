@@ -119,7 +119,8 @@ TEST_CASE("published kernel: which time counts, and what is refused") {
     return PublishedPredictor::not_expressible(kernel_row(head, fields));
   };
   CHECK(refusal(columns, "a100-80,int4,8,8,8,3,,") ==
-        "f:2:dtype: 'int4'; accepted: fp32, tf32, fp32/tf32, fp16, bf16, fp16/bf16, fp8, fp8_e4m3 or fp8_block");
+        "f:2:dtype: 'int4'; accepted: fp32, tf32, fp32/tf32, fp16, bf16, fp16/bf16, fp8, fp8_e4m3 "
+        "or fp8_block");
   CHECK(refusal(columns, "a100-80,bf16,8,,8,3,,") ==
         "f:2:n: no number; accepted: an extent of the kernel");
   CHECK(refusal(columns, "nonesuch,bf16,8,8,8,3,,").find("unknown gpu") != std::string::npos);
