@@ -14,9 +14,7 @@ of OPT and GPT-Neo on an A100 40 GB (commit cf2c8e3, MIT), of at least 100 us; a
 h100, h200: sim/fit_operators.py.
 sustained: time of FP32 matrix products of 10 ms and more over what coefficients fitted to single short runs
 say (NeuSight, medians): 1.3 on T4, whose limit of 70 W lowers its clock; 1.0 on V100, which is not written.
-In FP16 on T4: products of 4096 x 4096 x 4096, repeated 100 times, reach 24 TFLOP/s "due to power capping"
-(NVIDIA's forum, thread 264462), single ones 41 by DeepBench's fit, and 42 at best on three cards
-(zzc0721/torch-performance-test-data, database.md): 1.7.
+The same in FP16, of which no table has long runs.
 """
 import csv
 import hashlib

@@ -175,7 +175,7 @@ TEST_CASE("trainer file: Megatron-LM's layouts begin with E, end with L, and hav
       "of 2 devices each");
 }
 
-TEST_CASE("trainer file: stage 3 gathers weights by units, whatever overlaps there") {
+TEST_CASE("trainer file: stage 3 gathers weights by units, with and without overlap") {
   const std::string stage =
       "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, "
       "\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": ";

@@ -133,7 +133,7 @@ TEST_CASE("constant efficiency: who has no measurements borrows them and says gu
                             Expected{1, Precision::fp32, 0.93, 40e-6, Origin::guessed},
                             Expected{1, Precision::tf32, 0.59, 13.12e-6, Origin::guessed},
                             Expected{1, Precision::bf16, 0.59, 13.12e-6, Origin::guessed},
-                            Expected{2, Precision::fp16, 0.51 / 1.7, 19.83e-6, Origin::guessed},
+                            Expected{2, Precision::fp16, 0.51 / 1.3, 19.83e-6, Origin::guessed},
                             Expected{3, Precision::fp32, 0.53, 40e-6, Origin::guessed},
                             Expected{4, Precision::fp16, 0.4, 9.41e-6, Origin::guessed},
                             Expected{5, Precision::fp32, 0.5, 2e-6, Origin::guessed}}) {
