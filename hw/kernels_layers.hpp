@@ -27,7 +27,7 @@ class LayerKernels : private KernelMaker<Engine> {
 
   void operator()(const Activation& activation) {
     if (activation.function == "rotary") return rotary();
-    if (activation.function == "identity") return reshape(HeadMove::none);
+    if (activation.function == "identity") return remap(0, region_, {});
     const Curve function = curve_of(activation);
     if (function == Curve::prelu) return prelu(activation);
     if (p_.forward()) {
