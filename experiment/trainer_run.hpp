@@ -12,8 +12,9 @@ namespace parsim::experiment {
 /// --launch names it.
 [[nodiscard]] Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan);
 
-/// The plan of a row beside a trainer's file: sums of gradients begin after the backward pass where
-/// the trainer does not overlap them. As it is without such a file, or with --bucket.
+/// A plan that is compared with that of a trainer's file: sums of gradients begin after the
+/// backward pass where the trainer does not overlap them. Without such a file, or with --bucket, as
+/// it is.
 [[nodiscard]] Plan compared(const Experiment& experiment, Plan plan);
 
 /// By whose step searches choose: of Request::launcher if there is one, else as compared.

@@ -10,31 +10,24 @@
 namespace parsim::app {
 namespace {
 
+/// `parsim plan` with words that blanks part, and `more`.
+testing::Finished planned(const testing::TemporaryFolder& folder, const std::string& words,
+                          const std::vector<std::string>& more) {
+  std::vector<std::string> command{"plan", "--quiet", "--engine", "fast", "-o", "out"};
+  for (const std::string_view word : split_at_blanks(words)) command.emplace_back(word);
+  command.insert(command.end(), more.begin(), more.end());
+  return testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+}
+
 TEST_CASE("plan: a refused launch names the nearest plan that the trainer can run") {
   const testing::TemporaryFolder folder;
-  const std::vector<std::string> start = {
-      "plan",
-      "--network",
-      "gpt:layers=4,hidden=1024,heads=16,seq_length=256,vocab_size=1024",
-      "--cluster",
-      "nodes:2x4,device=a100-sxm4-80*4+v100-sxm2*4,intra=300GB/s,inter=25GB/s",
-      "--batch",
-      "640",
-      "--precision",
-      "fp16",
-      "--optimizer",
-      "adam",
-      "--launch",
-      "megatron",
-      "-o",
-      "out",
-      "--engine",
-      "fast",
-      "--quiet"};
   const auto run = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> command = start;
-    command.insert(command.end(), more.begin(), more.end());
-    return testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+    return planned(
+        folder,
+        "--network gpt:layers=4,hidden=1024,heads=16,seq_length=256,vocab_size=1024 "
+        "--cluster nodes:2x4,device=a100-sxm4-80*4+v100-sxm2*4,intra=300GB/s,inter=25GB/s "
+        "--batch 640 --precision fp16 --optimizer adam --launch megatron",
+        more);
   };
   const testing::Finished refused = run({"--strategy", "data", "--shares", "proportional"});
   CHECK(refused.exit_code == 2);
@@ -62,28 +55,11 @@ TEST_CASE("plan: a refused launch names the nearest plan that the trainer can ru
 TEST_CASE("plan: a refusal's step is that of its advice, also of sums in another precision") {
   const testing::TemporaryFolder folder;
   const auto run = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> command = {"plan",
-                                        "--network",
-                                        "gpt:layers=4,hidden=512,heads=8,seq_length=512",
-                                        "--cluster",
-                                        "nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=10GB/s",
-                                        "--batch",
-                                        "16",
-                                        "--precision",
-                                        "fp16",
-                                        "--optimizer",
-                                        "adam",
-                                        "--zero",
-                                        "3",
-                                        "--launch",
-                                        "accelerate",
-                                        "--engine",
-                                        "fast",
-                                        "--quiet",
-                                        "-o",
-                                        "out"};
-    command.insert(command.end(), more.begin(), more.end());
-    return testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+    return planned(folder,
+                   "--network gpt:layers=4,hidden=512,heads=8,seq_length=512 "
+                   "--cluster nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=10GB/s --batch 16 "
+                   "--precision fp16 --optimizer adam --zero 3 --launch accelerate",
+                   more);
   };
   const testing::Finished refused = run({"--strategy", "data"});
   CAPTURE(refused.err);
@@ -154,28 +130,16 @@ TEST_CASE("plan: best searches what the trainer can run") {
   CHECK(summed.exit_code == 0);
 }
 
-TEST_CASE("plan: best for DeepSpeed is as fast as DeepSpeed runs it as a plan by hand") {
+TEST_CASE("plan: best for DeepSpeed is as fast as a plan by hand, both as DeepSpeed runs them") {
   const testing::TemporaryFolder folder;
   // Milliseconds. DeepSpeed's sums overlap with ZeRO alone.
   const auto step = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> command = {"plan",
-                                        "--network",
-                                        "llama-3-8b:layers=4",
-                                        "--dim",
-                                        "seq_length=1024",
-                                        "--cluster",
-                                        "nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=50GB/s",
-                                        "--batch",
-                                        "64",
-                                        "--launch",
-                                        "deepspeed",
-                                        "--engine",
-                                        "fast",
-                                        "--quiet",
-                                        "-o",
-                                        "out"};
-    command.insert(command.end(), more.begin(), more.end());
-    const testing::Finished done = testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+    const testing::Finished done =
+        planned(folder,
+                "--network llama-3-8b:layers=4 --dim seq_length=1024 "
+                "--cluster nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=50GB/s --batch 64 "
+                "--launch deepspeed",
+                more);
     CAPTURE(done.err);
     REQUIRE(done.exit_code == 0);
     const std::string words = "predicted step ";

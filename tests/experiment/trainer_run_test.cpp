@@ -1,4 +1,5 @@
-// Plans as trainers run them: by whose step searches choose, and rows beside a trainer's file.
+// Plans as trainers run them: whose steps searches choose by, and what a trainer's file is compared
+// with.
 #include "experiment/trainer_run.hpp"
 
 #include <doctest/doctest.h>
@@ -20,7 +21,9 @@ Request of_four_blocks() {
   return request;
 }
 
-TEST_CASE("trainer run: beside a file of DeepSpeed rows without ZeRO sum after the backward pass") {
+TEST_CASE(
+    "trainer run: plans without ZeRO, compared with a file of DeepSpeed, sum after the backward "
+    "pass") {
   const testing::TemporaryFolder folder;
   Request request = of_four_blocks();
   request.layout_file =
