@@ -252,11 +252,13 @@ report::LaunchResult launched(report::Trainer trainer, const std::string& folder
   report::Launch files = launch_or_nearest(trainer, experiment, plan, as_run);
   const experiment::RunResult own = run(plan);
   report::LaunchResult result{trainer, folder, std::move(files), own.step_time};
-  if (!own.fits()) result.lacks = experiment::memory_verdict(own);
+  experiment::RunResult as_carried = own;
   if (const Plan carried = carried_by(trainer, experiment, plan); carried != plan) {
-    result.step = run(carried).step_time;
+    as_carried = run(carried);
+    result.step = as_carried.step_time;
     if (result.step != own.step_time) result.planned = own.step_time;
   }
+  if (!as_carried.fits()) result.lacks = experiment::memory_verdict(as_carried);
   for (report::LaunchFile& file : result.launch.files) {
     if (file.name == "README.md") file.text += report::prediction_text(result);
   }
@@ -329,6 +331,9 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
                                       const Plan& plan) {
       return report::can_launch(to, network, cluster, plan);
     };
+    if (!request.given.contains("--reduce-every")) {
+      request.reduce_every = experiment::reduced_by(to_text(*trainer), ReduceEvery::automatic);
+    }
     if (!request.given.contains("--pipeline-sends")) {
       request.pipeline_sends = experiment::sends_of_trainer(to_text(*trainer), *request.schedule,
                                                             request.virtual_pipeline);

@@ -89,6 +89,7 @@ void fields(auto& visit, Of<Schedule> auto& schedule) {
   visit("rank_lists", schedule.rank_lists);
   visit.optional("blocking_sends", schedule.blocking_sends);
   visit.optional("split_backward", schedule.split_backward);
+  visit.optional("reduce_every", schedule.reduce_every);
 }
 
 constexpr std::string_view plan_format = "parsim-plan";

@@ -84,6 +84,19 @@ struct LayerPlan {
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 
+/// When replicas sum their gradients, where a step has several micro-batches and one stage:
+///   automatic    gradients that are sharded (ZeRO 2 and 3) are reduce-scattered after every
+///                micro-batch, everything else is summed once a step
+///   micro_batch  all are summed after every micro-batch, and the next one waits: DDP and FSDP
+///                without no_sync, as torchtitan runs them
+///   step         all are summed once a step and stay whole until then: with no_sync for all but
+///                the last micro-batch, as accelerate runs FSDP
+/// In a pipeline, and where weight gradients have slots of their own, all are summed once a step.
+enum class ReduceEvery : std::uint8_t { automatic, micro_batch, step };
+constexpr std::array<std::string_view, 3> spellings(ReduceEvery) {
+  return {"auto", "micro-batch", "step"};
+}
+
 enum class Direction : std::uint8_t { forward, backward, weights };
 constexpr std::array<std::string_view, 3> spellings(Direction) {
   return {"forward", "backward", "weights"};
@@ -117,6 +130,7 @@ struct Schedule {
   /// Backward slots leave weight gradients of matrix products and tables (Pass::backward_weights)
   /// to slots of their own (Qi et al. 2023, "Zero Bubble Pipeline Parallelism").
   bool split_backward = false;
+  ReduceEvery reduce_every = ReduceEvery::automatic;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 

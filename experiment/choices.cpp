@@ -37,6 +37,11 @@ std::vector<Choice> choices_of(const Cluster& cluster, const Plan& plan,
   if (!plan.buckets.empty()) {
     choices.push_back({"gradient buckets", std::to_string(plan.buckets.size())});
   }
+  const ReduceEvery every = plan.schedule.reduce_every;
+  if (stages.size() == 1 && plan.schedule.micro_batches > 1 && every != ReduceEvery::automatic) {
+    choices.push_back({"gradients reduced",
+                       every == ReduceEvery::step ? "once a step" : "after every micro-batch"});
+  }
   if (stages.size() > 1) {
     choices.push_back(
         {"sends between stages", plan.schedule.blocking_sends ? "blocking" : "overlapped"});

@@ -54,6 +54,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--micro-batches", layout.micro_batches.has_value()},
       {"--schedule", layout.schedule.has_value()},
       {"--pipeline-sends", layout.sends.has_value()},
+      {"--reduce-every", layout.reduce_every.has_value()},
       {"--bucket", layout.bucket.has_value()},
       {"--cp", layout.context.has_value()},
       {"--cp-comm", layout.context_exchange.has_value()},
@@ -341,6 +342,9 @@ void Experiment::read_layout_file() {
   decide("--optimizer", layout->optimizer, request.optimizer);
   // Other rows are compared as the same trainer would run them.
   if (of_trainer) decide("--pipeline-sends", layout->sends, request.pipeline_sends);
+  if (of_trainer && !request.given.contains("--reduce-every")) {
+    request.reduce_every = layout->reduce_every.value_or(reduced_by(layout->trainer, {}));
+  }
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (of_trainer) assume_what_scripts_decide();
   if (!of_trainer && !of_plan) check_keys(*layout, request.layout_file, request);

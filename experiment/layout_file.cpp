@@ -403,6 +403,7 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.schedule) input.schedule = *file.schedule;
   if (file.sends) input.pipeline_sends = *file.sends;
   if (file.bucket) input.bucket = *file.bucket;
+  if (file.reduce_every) input.reduce_every = *file.reduce_every;
   if (file.context) input.context_parallel = *file.context;
   if (file.context_exchange) input.context_exchange = *file.context_exchange;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;

@@ -31,6 +31,7 @@ struct LayoutFile {
   std::optional<std::int64_t> batch;
   std::optional<Precision> precision, reduce_precision;
   std::optional<Optimizer> optimizer;
+  std::optional<ReduceEvery> reduce_every;
   std::optional<Bytes> bucket;  ///< `after_backward`: sums of gradients do not overlap with it
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;

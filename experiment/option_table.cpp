@@ -66,9 +66,8 @@ constexpr Option table[] = {
     {"--precision", "", question, cases, "number format of a step; language models: bf16, or fp16",
      "precision", member<&Request::precision>, {.in_plan_file = true}},
     {"--reduce-precision", "fp32|fp16|bf16", question, cases,
-     "number format in which gradients are communicated and summed (default: fp32, as "
-     "Megatron-LM does with bf16 and PyTorch DDP with automatic mixed precision; DeepSpeed: that "
-     "of the weights; with --hw that of the weights)",
+     "number format in which gradients are communicated and summed (default: fp32, as Megatron-LM does with "
+     "bf16 and PyTorch DDP with automatic mixed precision; DeepSpeed, --hw: that of the weights)",
      "reduce_precision", member<&Request::reduce_precision>, {.in_plan_file = true}},
     {"--optimizer", "", question, cases, "optimizer; language models: adam",
      "optimizer", member<&Request::optimizer>, {.in_plan_file = true}},
@@ -138,14 +137,15 @@ constexpr Option table[] = {
     {"--schedule", "", plan, cases, "order of micro-batches (default: 1f1b; best also tries zero-bubble)",
      "schedule", member<&Request::schedule>},
     {"--pipeline-sends", "", plan, cases,
-     "whether a pipeline stage computes on while it sends to another one, or waits, as "
-     "DeepSpeed's pipeline and Megatron-LM's 1F1B without model chunks do",
+     "whether a pipeline stage computes on while it sends, or waits, as DeepSpeed's and Megatron-LM's 1F1B do",
      "pipeline_sends", member<&Request::pipeline_sends>},
+    {"--reduce-every", "", plan, cases,
+     "when gradients of several micro-batches are reduced, without a pipeline: sharded ones after each, others "
+     "once a step (auto); all after each (no no_sync, as torchtitan); or all once a step, kept whole until "
+     "then (as accelerate's FSDP)", "reduce_every", member<&Request::reduce_every>},
     {"--sync", "", plan, cases,
-     "sum gradients by ring all-reduce, on a parameter server, or whichever is faster",
-     "sync", member<&Request::sync>},
-    {"--server", "DEVICE", plan, cases,
-     "the parameter server, with --sync ps (default: the first CPU, else the first GPU)",
+     "sum gradients by ring all-reduce, on a parameter server, or whichever is faster", "sync", member<&Request::sync>},
+    {"--server", "DEVICE", plan, cases, "the parameter server, with --sync ps (default: the first CPU, else GPU)",
      "server", member<&Request::server>},
     {"--bucket", "SIZE", plan, cases,
      "all-reduce gradients in buckets of this size, of whose weights --zero 3 gathers all at once; 0B: one per layer",

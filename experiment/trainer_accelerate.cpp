@@ -154,13 +154,7 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   file.reduce_precision = fsdp || deepspeed ? *file.precision : Precision::fp32;
   file.zero_stage = 0;
   if (fsdp) read_fsdp(words, groups.data, file);
-  if (fsdp && *file.zero_stage >= 2) {
-    file.notes.push_back(fmt::format(
-        "{}: with --micro-batches, gradients are reduced after each, as accelerate does with "
-        "sync_each_batch=True; by default it keeps whole gradients and reduces them once a step "
-        "(src/accelerate/accelerator.py, accumulate), which takes more memory",
-        words.file()));
-  }
+  if (deepspeed) file.reduce_every = ReduceEvery::automatic;
   if (!deepspeed) {
     words.check_spelling();
     return file;

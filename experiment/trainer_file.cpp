@@ -391,6 +391,8 @@ LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
   if (!file.context) file.context = 1;
   if (!file.schedule) file.schedule = strategies::PipelineSchedule::one_f_one_b;
   if (file.recompute && !file.recompute_every) file.recompute_every = 1;
+  // A script of accelerate may set sync_each_batch.
+  if (trainer != "accelerate") file.reduce_every = reduced_by(trainer, ReduceEvery::automatic);
   if (!file.sends && std::ssize(file.layout.stages) > chunks) {
     file.sends = sends_of_trainer(trainer, *file.schedule, chunks);
   }

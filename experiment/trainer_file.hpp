@@ -48,6 +48,12 @@ inline constexpr std::string_view trainer_files[] = {
                                                          strategies::PipelineSchedule schedule,
                                                          std::int64_t chunks);
 
+/// When a trainer reduces gradients. torchtitan after every micro-batch (train.py,
+/// forward_backward_step, without no_sync or set_requires_all_reduce); accelerate once a step,
+/// unless a plan says otherwise, as a script may with sync_each_batch (src/accelerate/
+/// accelerator.py, accumulate); others as ReduceEvery::automatic says.
+[[nodiscard]] ReduceEvery reduced_by(std::string_view trainer, ReduceEvery planned);
+
 /// Whether sums of gradients begin in the backward pass by the files that `plan --launch` writes
 /// for a trainer and a ZeRO stage. Not those of DeepSpeed without ZeRO (allreduce_gradients of
 /// deepspeed/runtime/engine.py), nor by its defaults, which accelerate leaves alone: `overlap_comm`

@@ -41,6 +41,12 @@ strategies::PipelineSends sends_of_trainer(std::string_view trainer,
   return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
 }
 
+ReduceEvery reduced_by(std::string_view trainer, ReduceEvery planned) {
+  if (trainer == "torchtitan") return ReduceEvery::micro_batch;
+  if (trainer != "accelerate") return ReduceEvery::automatic;
+  return planned == ReduceEvery::micro_batch ? planned : ReduceEvery::step;
+}
+
 std::int64_t replicas_of(const TrainerWords& words, std::string_view name, std::size_t devices,
                          const TrainerGroups& groups) {
   const auto one = static_cast<std::int64_t>(

@@ -15,6 +15,7 @@ Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& 
   Plan carried =
       strategies::with_buckets(experiment.strategy_input(), plan,
                                overlaps ? strategies::StrategyOptions{}.bucket : after_backward);
+  carried.schedule.reduce_every = reduced_by(trainer, plan.schedule.reduce_every);
   if (!degrees.schedule) return carried;  // one stage
   carried.schedule.blocking_sends =
       sends_of_trainer(trainer, *degrees.schedule, degrees.vp.value_or(1)) ==

@@ -402,13 +402,6 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   if (owners > 1 && copies > 1) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(owners), false};
   }
-  // train.py, forward_backward_step: without no_sync or set_requires_all_reduce.
-  if (copies > 1 && groups.pipeline == 1 && file.micro_batches.value_or(1) > 1) {
-    file.notes.push_back(fmt::format(
-        "{}: replicas all-reduce gradients after each of {} micro-batches there, once a step "
-        "here, which is too short",
-        words.where(replicate_at), *file.micro_batches));
-  }
   read_recompute(words, file);
   file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
   file.reduce_precision = precision_named(words, "training.mixed_precision_reduce", "float32");

@@ -309,11 +309,11 @@ OpId DagSink::gather_weights(std::size_t s, std::size_t zero_group, After& after
                          shares_[s], Stream::gradient, once(after));
 }
 
-OpId DagSink::sum(std::size_t s, After& after) {
+OpId DagSink::sum(std::size_t s, bool so_far, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
   return operations_.add(
       Collective{CollectiveKind::all_reduce, dag_.intern(parts_->sums[s]->whole().devices),
-                 gradient, gradient},
+                 gradient, so_far ? sum_so_far(gradient) : gradient},
       {}, Stream::gradient, once(after));
 }
 
@@ -325,12 +325,13 @@ OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_share
                          shares_[s], Stream::gradient, once(after));
 }
 
-OpId DagSink::sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, After& after) {
-  Slice share{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
-  if (adds_shares) share = sum_so_far(share);
+OpId DagSink::sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, bool so_far,
+                           After& after) {
+  const Slice first{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
+  const Slice share = adds_shares ? sum_so_far(first) : first;
   return operations_.add(
       Collective{CollectiveKind::all_reduce, dag_.intern(parts_->sums[s]->whole().holders_of(rank)),
-                 share, share},
+                 share, so_far ? first : share},
       {}, Stream::replicas, once(after));
 }
 

@@ -48,6 +48,7 @@ struct PriceCache::State {
             static_cast<std::int32_t>(plan.batch >> 32),
             schedule.micro_batches,
             schedule.blocking_sends ? 1 : 0,
+            static_cast<std::int32_t>(schedule.reduce_every),
             parts.units == nullptr ? -1 : parts.units->number,
             number(rank_lists, schedule.rank_lists),
             number(buckets, plan.buckets)};

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/errors.hpp"
+#include "lowering/zero_schedule.hpp"
 
 namespace parsim::lowering {
 
@@ -241,6 +242,7 @@ std::int32_t zero_stage_of(const SyncGroup& group, const Schedule& schedule) {
   const auto stage = [&](LayerId id) { return schedule.stage_of_layer[id.index()]; };
   const bool across = std::any_of(group.layers.begin(), group.layers.end(),
                                   [&](LayerId id) { return stage(id) != stage(group.layers[0]); });
+  if (group.zero_stage == 1 && sums_each_micro_batch(schedule)) return 2;
   return across ? std::min(group.zero_stage, 2) : group.zero_stage;
 }
 

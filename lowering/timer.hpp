@@ -156,13 +156,13 @@ class Timer {
   Op gather_weights(std::size_t s, std::size_t zero_group, After after) {
     return occupy(prices_of(s).gathers[zero_group], Stream::gradient, after);
   }
-  Op sum(std::size_t s, After after) {
+  Op sum(std::size_t s, bool, After after) {
     return occupy(prices_of(s).sums[0], Stream::gradient, after);
   }
   Op scatter_sum(std::size_t s, std::size_t zero_group, bool, After after) {
     return occupy(prices_of(s).sums[zero_group], Stream::gradient, after);
   }
-  Op sum_replicas(std::size_t s, std::size_t rank, bool, After after) {
+  Op sum_replicas(std::size_t s, std::size_t rank, bool, bool, After after) {
     return occupy(prices_of(s).replica_sums[rank], Stream::replicas, after);
   }
   Op send_sum(std::size_t s, std::size_t mirror, After after) {

@@ -153,12 +153,18 @@ class Walk {
                 const After& home);
   void await_gradient_buffer(LayerId id, DeviceId device, After& after);
   void await_weights(LayerId id, DeviceId device, After& after);
+  void await_sums(DeviceId device, After& after);
   void sum(std::size_t s);
   void sum_shares(std::size_t s, const std::vector<Op>& last);
   void server_return(std::size_t s);
   void finish();
   [[nodiscard]] bool adds_shares(std::size_t s) const {
     return scatters_ && sum_states_[s].zero_stage >= 2 && parts_.plan->schedule.micro_batches > 1;
+  }
+  /// Whether what stays whole is summed after every micro-batch.
+  [[nodiscard]] bool sums_whole(std::size_t s) const {
+    const SyncGroup& group = parts_.sums[s]->group;
+    return sums_each_ && sum_states_[s].zero_stage == 0 && group.summing > 1 && !group.served();
   }
 
   // With blocking sends, a movement between stages also waits for the last movement of its devices
@@ -232,7 +238,10 @@ class Walk {
   std::vector<When> round_;  ///< of gradients that return
   /// By product and micro-batch, by cell and chunk: what completes its gradient.
   std::map<std::size_t, std::vector<std::vector<After>>> chunk_gradients_;
-  bool scatters_ = false;  ///< every micro-batch's gradients are scattered
+  bool scatters_ = false;   ///< every micro-batch's gradients are scattered
+  bool sums_each_ = false;  ///< and all others are summed
+  /// By device: the sums of a micro-batch, which the next one waits for.
+  std::map<DeviceId, std::vector<Op>> to_await_;
   std::vector<SumState> sum_states_;
   std::vector<std::vector<std::size_t>> sums_of_layer_, split_weights_;
   std::vector<SyncGroup> sharded_;  ///< by sum; empty if nothing is sharded

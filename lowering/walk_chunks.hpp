@@ -105,6 +105,7 @@ auto Walk<Sink>::first_chunks(LayerId id, bool again, std::int32_t m) -> std::ve
   for (std::size_t c = 0; c < start.size(); ++c) {
     await_weights(id, layer.devices[c], start[c]);
     await_sent(layer.devices[c], start[c]);
+    await_sums(layer.devices[c], start[c]);
   }
   return start;
 }

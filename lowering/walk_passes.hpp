@@ -235,6 +235,7 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again, bool more) {
     }
     await_weights(id, device, after);
     await_sent(device, after);
+    await_sums(device, after);
     const Op op = sink_.kernel(id, c, pass, m, after);
     ready[c] = Sink::done(op);
     ran(id, device, op);
@@ -288,6 +289,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
     await_weights(id, device, after);
     await_gradient_buffer(id, device, after);
     await_sent(device, after);
+    await_sums(device, after);
     const bool in_chunks = flow.passes_on[l] && !layer.chunks.empty() && layer.partial_sums;
     if (in_chunks) backward_in_chunks(id, c, m, after, complete);
     Sink::merge(after, complete);

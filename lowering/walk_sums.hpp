@@ -15,6 +15,8 @@ void Walk<Sink>::begin_sums() {
   const Schedule& schedule = parts_.plan->schedule;
   const std::vector<const SumFragment*>& sums = parts_.sums;
   scatters_ = scatters_each_micro_batch(schedule);
+  sums_each_ = sums_each_micro_batch(schedule);
+  to_await_.clear();
   sums_of_layer_.resize(parts_.layers.size());
   split_weights_.resize(parts_.layers.size());
   for (std::vector<std::size_t>& list : sums_of_layer_) list.clear();
@@ -36,7 +38,7 @@ void Walk<Sink>::begin_sums() {
       if (state.zero_stage == 3) split_weights_[id.index()].push_back(s);
       if (!parts_.structure.flow.reaches_loss[id.index()]) continue;
       sums_of_layer_[id.index()].push_back(s);
-      state.backward_of_all += adds_shares(s) ? 1 : schedule.micro_batches;
+      state.backward_of_all += adds_shares(s) || sums_whole(s) ? 1 : schedule.micro_batches;
     }
     state.backward_left = state.backward_of_all;
     if (state.zero_stage < 3) continue;
@@ -105,9 +107,8 @@ void Walk<Sink>::begin_backward() {
   for (const std::vector<std::size_t>& units : gradient_units_) {
     std::vector<Op> last(parts_.sums[units[0]]->group.devices.size(), Sink::never);
     for (const std::size_t s : units) {
-      const std::vector<Op>& scattered = sum_states_[s].scattered;
-      for (std::size_t d = 0; d < scattered.size(); ++d)
-        last[d] = Sink::later(last[d], scattered[d]);
+      const std::vector<Op>& summed = sum_states_[s].summed;
+      for (std::size_t d = 0; d < summed.size(); ++d) last[d] = Sink::later(last[d], summed[d]);
     }
     for (const std::size_t s : units) {
       if (!adds_shares(s)) continue;
@@ -131,11 +132,11 @@ void Walk<Sink>::await_gradient_buffer(LayerId id, DeviceId device, After& after
     const std::size_t d = group.index_of(device);
     if (state.buffer_free[d] == Sink::never || !state.buffer_waited.insert(device).second) continue;
     Sink::add(after, Sink::done(state.buffer_free[d]));
-    if (state.scattered.empty() || !adds_shares(s)) continue;
-    After scattered = Sink::nothing();
-    Sink::add(scattered, Sink::done(state.scattered[d]));
-    Sink::add(scattered, Sink::done(state.buffer_free[d]));
-    sink_.drop_gradients(s, device, scattered);
+    if (state.summed.empty() || !adds_shares(s)) continue;
+    After summed = Sink::nothing();
+    Sink::add(summed, Sink::done(state.summed[d]));
+    Sink::add(summed, Sink::done(state.buffer_free[d]));
+    sink_.drop_gradients(s, device, summed);
   }
 }
 
@@ -204,12 +205,26 @@ void Walk<Sink>::end_backward(LayerId id, std::int32_t m) {
   }
 }
 
+/// loss.backward() returns when all sums of its device are done (PyTorch,
+/// torch/csrc/distributed/c10d/reducer.cpp, finalize_backward;
+/// torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _root_post_backward_final_callback).
+template <class Sink>
+void Walk<Sink>::await_sums(DeviceId device, After& after) {
+  if (to_await_.empty()) return;
+  const auto found = to_await_.find(device);
+  if (found == to_await_.end()) return;
+  for (const Op op : found->second) Sink::add(after, Sink::done(op));
+  to_await_.erase(found);
+}
+
 template <class Sink>
 void Walk<Sink>::sum(std::size_t s) {
   const SumFragment& fragment = *parts_.sums[s];
   const SyncGroup& group = fragment.group;
   SumState& state = sum_states_[s];
   state.backward_left = state.backward_of_all;
+  ++state.sums;
+  const bool last_sum = !sums_whole(s) || state.sums == parts_.plan->schedule.micro_batches;
   // The last kernel on each device that adds to these gradients; the stream's order covers those
   // before it.
   std::vector<Op> last;
@@ -221,7 +236,7 @@ void Walk<Sink>::sum(std::size_t s) {
     }
   }
   const std::size_t devices = group.devices.size();
-  for (std::size_t d = devices; d < last.size(); ++d) {
+  for (std::size_t d = devices; d < last.size() && last_sum; ++d) {
     state.mirrors_done.push_back(Sink::done(last[d]));
   }
   const auto one = [](Op op) {
@@ -248,10 +263,15 @@ void Walk<Sink>::sum(std::size_t s) {
   } else if (state.zero_stage == 0) {
     After after = Sink::nothing();
     for (std::size_t d = 0; d < devices; ++d) Sink::add(after, Sink::done(last[d]));
-    state.summed.assign(devices, sink_.sum(s, after));
+    state.summed.assign(devices, sink_.sum(s, !last_sum, after));
   } else {
     sum_shares(s, last);
   }
+  if (sums_each_ && group.summing > 1 && state.sums < parts_.plan->schedule.micro_batches) {
+    for (std::size_t d = 0; d < devices; ++d)
+      to_await_[group.devices[d]].push_back(state.summed[d]);
+  }
+  if (!last_sum) return;
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     After after = one(state.summed[fragment.mirror_source[d]]);
     Sink::add(after, state.mirrors_done[d]);
@@ -262,7 +282,8 @@ void Walk<Sink>::sum(std::size_t s) {
 /// Within each ZeRO group after every micro-batch, or at the end; over the groups at the end, as
 /// in MiCS (Zhang et al. 2022, "2-hop gradient synchronization"; DeepSpeed,
 /// allreduce_mics_shard_grads). FSDP2 does so after set_requires_all_reduce, and without it sums
-/// over the groups every time, too (PyTorch pull request 126166).
+/// over the groups every time, too (PyTorch pull request 126166; ReduceEvery::micro_batch). Of
+/// these sums so far only the last ones are used here, for addition is linear.
 template <class Sink>
 void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
   const SyncGroup& group = parts_.sums[s]->group;
@@ -276,16 +297,15 @@ void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
     for (const DeviceId device : group.zero_groups[g]) state.scattered[group.index_of(device)] = op;
   }
   state.summed = state.scattered;
-  ++state.sums;
   const bool more = adds_shares(s) && state.sums < parts_.plan->schedule.micro_batches;
-  if (more || !group.summed_twice) return;
+  if ((more && !sums_each_) || !group.summed_twice) return;
   for (std::size_t rank = 0; rank < group.shards.size(); ++rank) {
     if (group.shards[rank] == 0) continue;
     const std::vector<DeviceId> holders = group.holders_of(rank);
     After after = Sink::nothing();
     for (const DeviceId device : holders)
       Sink::add(after, Sink::done(state.scattered[group.index_of(device)]));
-    const Op op = sink_.sum_replicas(s, rank, adds_shares(s), after);
+    const Op op = sink_.sum_replicas(s, rank, adds_shares(s), more, after);
     for (const DeviceId device : holders) state.summed[group.index_of(device)] = op;
   }
 }

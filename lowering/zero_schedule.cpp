@@ -59,8 +59,14 @@ std::vector<std::vector<std::size_t>> groups_by_devices(const std::vector<SyncGr
 bool scatters_each_micro_batch(const Schedule& schedule) {
   const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
   if (schedule.split_backward) return false;
-  return schedule.micro_batches == 1 ||
+  if (schedule.micro_batches == 1) return true;
+  return schedule.reduce_every != ReduceEvery::step &&
          std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
+}
+
+bool sums_each_micro_batch(const Schedule& schedule) {
+  return schedule.reduce_every == ReduceEvery::micro_batch && schedule.micro_batches > 1 &&
+         scatters_each_micro_batch(schedule);
 }
 
 namespace {

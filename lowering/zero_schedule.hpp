@@ -40,6 +40,9 @@ using UnitsByVisit = std::vector<std::vector<std::size_t>>;
 /// stay unsharded until the last micro-batch (torch/distributed/pipelining/stage.py,
 /// backward_maybe_with_nosync), and where weight gradients have slots of their own.
 [[nodiscard]] bool scatters_each_micro_batch(const Schedule& schedule);
+/// Whether all gradients that workers sum among themselves are summed after every micro-batch
+/// (ReduceEvery).
+[[nodiscard]] bool sums_each_micro_batch(const Schedule& schedule);
 
 /// An all-gather of a unit's weights.
 struct WeightGather {

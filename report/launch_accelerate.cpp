@@ -131,11 +131,10 @@ Launch accelerate_files(const CarriedPlan& carried) {
         fmt::format("weights in {}: accelerate keeps FP32 ones and casts them at each use",
                     to_text(carried.plan.precision)));
   }
-  if (engine == Engine::fsdp && degrees.zero.value_or(0) >= 2 && steps > 1) {
+  if (carried.plan.schedule.reduce_every == ReduceEvery::micro_batch && steps > 1) {
     launch.not_carried.emplace_back(
         "gradients reduced after every micro-batch: the script's (sync_each_batch=True of "
-        "GradientAccumulationPlugin); by default accelerate keeps whole gradients and reduces them "
-        "once a step");
+        "GradientAccumulationPlugin; parsim reads the files back with --reduce-every micro-batch)");
   }
   const std::vector<LaunchMachine> machines = carried.equal_machines();
   launch.files = {

@@ -128,13 +128,6 @@ Launch torchtitan_files(const CarriedPlan& carried) {
   const std::vector<LaunchMachine> machines = carried.equal_machines();
   Launch launch;
   launch.not_carried = {"the model and its data: tables [model] and [training] of your own file"};
-  const strategies::Degrees& degrees = carried.degrees();
-  const std::int64_t groups = *degrees.zero > 0 ? carried.zero_groups() : *degrees.dp;
-  if (groups > 1 && *degrees.pp == 1 && carried.plan.schedule.micro_batches > 1) {
-    launch.not_carried.emplace_back(
-        "one all-reduce of gradients a step: torchtitan all-reduces them after every micro-batch, "
-        "which takes longer than the predicted step");
-  }
   launch.files = {
       {"parallelism.toml", torchtitan_toml(carried)},
       {"run.sh",

@@ -21,6 +21,7 @@ Plan empty_plan(const StrategyInput& input, std::string_view strategy,
   plan.layers.resize(input.network.layers.size());
   plan.schedule.stage_of_layer.assign(input.network.layers.size(), 0);
   plan.schedule.blocking_sends = input.pipeline_sends == PipelineSends::blocking;
+  plan.schedule.reduce_every = input.reduce_every;
   plan.schedule.rank_lists = {{devices, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
   return plan;
 }

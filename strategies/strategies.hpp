@@ -36,9 +36,8 @@ enum class Rounding : std::uint8_t { largest_remainder, released };
 constexpr std::array<std::string_view, 2> spellings(Rounding) {
   return {"largest-remainder", "released"};
 }
-/// What a search adds up: this project's costs (rings, overlap, simulated finalists), or the sum of
-/// the paper it comes from; `paper_total` where the paper can be read so that the transfers of an
-/// edge go one after another.
+/// What a search adds up: this project's costs (rings, overlap, simulated finalists), or its
+/// paper's sum; `paper_total` where that may mean that an edge's transfers follow one another.
 enum class SearchCosts : std::uint8_t { own, paper, paper_total };
 constexpr std::array<std::string_view, 3> spellings(SearchCosts) {
   return {"own", "paper", "paper-total"};
@@ -93,16 +92,17 @@ struct StrategyOptions {
   std::optional<std::int32_t> expert_parallel{}, expert_tensor_parallel{};  ///< see experts.hpp
   std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
   ContextExchange context_exchange = ContextExchange::p2p;
-  std::int32_t virtual_pipeline = 1;         ///< model chunks of each device, see stages.hpp
-  bool searches_chunks = true;               ///< one chunk is a default that `best` may change
-  bool sequence_parallel = false;            ///< of tensor-parallel groups, see tensor/split.hpp
-  bool tensor_overlap = false;               ///< where these share tokens, see LayerPlan::overlap
-  std::optional<std::int32_t> parts{};       ///< of `hybrid`
-  std::optional<Granularity> granularity{};  ///< if absent: block where there are blocks
+  std::int32_t virtual_pipeline = 1;  ///< model chunks of each device, see stages.hpp
+  bool searches_chunks = true;        ///< one chunk is a default that `best` may change
+  /// Of tensor-parallel groups: see tensor/split.hpp and LayerPlan::overlap.
+  bool sequence_parallel = false, tensor_overlap = false;
+  std::optional<std::int32_t> parts{};          ///< of `hybrid`
+  std::optional<Granularity> granularity{};     ///< if absent: block where there are blocks
   std::optional<std::int32_t> micro_batches{};  ///< chosen if absent
   std::optional<PipelineSchedule> schedule{};   ///< absent: 1F1B, but `best` chooses
   PipelineSends pipeline_sends = PipelineSends::overlapped;
   Sync::Kind sync = Sync::Kind::automatic;
+  ReduceEvery reduce_every = ReduceEvery::automatic;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
   ShareRule shares = ShareRule::equal;   ///< of the batch
   std::optional<std::int64_t> budget{};  ///< plan evaluations that a search may spend

@@ -95,7 +95,8 @@ double MemoryForecast::needed(const Sample& sample, const ParallelDegrees& degre
   const double owners = replicas * static_cast<double>(degrees.context);
   const auto share = [&](std::int32_t stage) { return zero_stage >= stage ? owners : 1; };
   // As scatters_each_micro_batch() has it.
-  const bool scatters = degrees.stages() == 1 || degrees.micro_batches == 1;
+  const bool scatters = degrees.micro_batches == 1 ||
+                        (degrees.stages() == 1 && input_.reduce_every != ReduceEvery::step);
   const double held = sample.weights / share(3) + sample.gradients / (scatters ? share(2) : 1) +
                       sample.optimizer_state / share(1);
   const auto stages = static_cast<double>(degrees.pipeline);

@@ -209,6 +209,7 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   for (const LayerPlan& layer : layers) used.insert(layer.devices.begin(), layer.devices.end());
   Schedule schedule;
   schedule.blocking_sends = input.pipeline_sends == PipelineSends::blocking;
+  schedule.reduce_every = input.reduce_every;
   schedule.micro_batches = micro_batches;
   schedule.stage_of_layer.assign(layers.size(), 0);
   if (micro_batches == 1) {

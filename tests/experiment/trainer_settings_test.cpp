@@ -216,20 +216,38 @@ TEST_CASE("trainer file: buckets of gradients have the elements that the file sa
   CHECK(deepspeed(3, "5e8") == std::nullopt);
 }
 
-TEST_CASE("trainer file: torchtitan all-reduces after every micro-batch, which is said") {
-  const auto notes = [](const std::string& degrees, int batch) {
-    return settings_in("[training]\nlocal_batch_size = 1\nglobal_batch_size = " +
-                           std::to_string(batch) + "\n[parallelism]\n" + degrees,
-                       "t.toml")
-        .notes;
+TEST_CASE("trainer file: torchtitan reduces after every micro-batch, accelerate once a step") {
+  CHECK(settings_in("[parallelism]\ndata_parallel_replicate_degree = 2\n", "t.toml").reduce_every ==
+        ReduceEvery::micro_batch);
+  CHECK(settings_in("x --data-parallel-size 8\n").reduce_every == ReduceEvery::automatic);
+  CHECK(settings_in("{\"train_batch_size\": 64}", "ds.json").reduce_every ==
+        ReduceEvery::automatic);
+  CHECK(reduced_by("accelerate", ReduceEvery::automatic) == ReduceEvery::step);
+  CHECK(reduced_by("accelerate", ReduceEvery::micro_batch) == ReduceEvery::micro_batch);
+  CHECK(reduced_by("torchtitan", ReduceEvery::step) == ReduceEvery::micro_batch);
+}
+
+TEST_CASE("trainer file: accelerate keeps whole gradients, unless the script says otherwise") {
+  const testing::TemporaryFolder folder;
+  folder.write("a.yaml",
+               "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n"
+               "  fsdp_version: 2\n");
+  const auto planned = [&](const std::string& every) {
+    Request request;
+    request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+    request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+    request.layout_file = folder.path("a.yaml");
+    request.batch = 64;
+    request.micro_batches = 4;
+    request.given = {"--batch", "--micro-batches"};
+    if (!every.empty()) {
+      request.given.insert("--reduce-every");
+      request.reduce_every = from_text<ReduceEvery>(every).value();
+    }
+    return Experiment(request).request.reduce_every;
   };
-  const std::string copies = "data_parallel_replicate_degree = 2\n";
-  CHECK(notes(copies, 32) ==
-        std::vector<std::string>{
-            "t.toml:5:parallelism.data_parallel_replicate_degree: replicas all-reduce gradients "
-            "after each of 4 micro-batches there, once a step here, which is too short"});
-  CHECK(notes(copies, 8).empty());
-  CHECK(notes("", 32).empty());
+  CHECK(planned("") == ReduceEvery::step);
+  CHECK(planned("micro-batch") == ReduceEvery::micro_batch);
 }
 
 }  // namespace

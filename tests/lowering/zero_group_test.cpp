@@ -203,6 +203,31 @@ TEST_CASE("zero group: gradients are scattered after every micro-batch, summed o
   }
 }
 
+TEST_CASE("zero group: every micro-batch's gradients may be summed, or those of the step") {
+  const Grouped grouped;
+  struct Case {
+    ReduceEvery every;
+    std::int32_t stage;
+    std::int64_t scattered, summed;  ///< times a step
+  };
+  for (const Case& one : {Case{ReduceEvery::micro_batch, 0, 0, 3},
+                          {ReduceEvery::micro_batch, 1, 3, 3},
+                          {ReduceEvery::micro_batch, 3, 3, 3},
+                          {ReduceEvery::step, 0, 0, 1},
+                          {ReduceEvery::step, 1, 1, 1},
+                          {ReduceEvery::step, 3, 1, 1}}) {
+    CAPTURE(one.stage);
+    Plan plan = grouped.plan(one.stage, {4, false}, 3);
+    plan.schedule.reduce_every = one.every;
+    const ExecDag dag = lowering::lower(grouped.world.network, grouped.world.cluster, plan);
+    const bool whole = one.stage == 0;
+    CHECK(count(dag, CollectiveKind::reduce_scatter, Stream::gradient) == 3 * 2 * one.scattered);
+    CHECK(count(dag, CollectiveKind::all_reduce, whole ? Stream::gradient : Stream::replicas) ==
+          (whole ? 3 : 3 * 4) * one.summed);
+    CHECK(difference(plan, dag, 5) == "");
+  }
+}
+
 TEST_CASE("zero group: a unit's shares are summed while the next unit's gradients are scattered") {
   const Grouped grouped;
   const ExecDag dag = grouped.dag(2, {4, false});

@@ -282,6 +282,7 @@ Plan with_split_states(Plan plan, std::uint64_t seed) {
     if (layer.sync.kind == Sync::Kind::server) continue;
     layer.zero = {static_cast<std::int32_t>(random() % 4), {}};
   }
+  plan.schedule.reduce_every = static_cast<ReduceEvery>(random() % 3);
   return plan;
 }
 
