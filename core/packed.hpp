@@ -2,9 +2,11 @@
 // version, and the machine's byte order.
 #pragma once
 
+#include <any>
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,14 +16,17 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/shared_list.hpp"
 
 namespace parsim {
 
 /// A struct that is more than numbers says what it holds:
 ///
-///     auto packed_parts(auto& value) requires … { auto& [a, b] = value; return std::tie(a, b); }
+///     auto packed_parts(PackedAs<Value> auto& value) { auto& [a, b] = value; return std::tie(a, b); }
 ///
 /// A structured binding, so that a new member does not compile until it is there, too.
+template <class T, class Value>
+concept PackedAs = std::is_same_v<std::remove_const_t<T>, Value>;
 template <class T>
 concept HasPackedParts = requires(T& value) { packed_parts(value); };
 
@@ -59,10 +64,19 @@ class Packer {
     return *this;
   }
 
+  /// Lists that share their items do so again when they are read, if they all live until then.
+  template <class T>
+  Packer& put(const SharedList<T>& values) {
+    const auto [known, fresh] = lists_.try_emplace(values.identity(), lists_.size());
+    put(known->second);
+    return fresh ? put(values.items()) : *this;
+  }
+
   [[nodiscard]] std::string text() && { return std::move(text_); }
 
  private:
   std::string text_;
+  std::map<const void*, std::size_t> lists_;  ///< numbers by SharedList::identity
 };
 
 /// Reads them in the same order. Throws BrokenInvariant at the end of the text, which it refers to.
@@ -99,6 +113,14 @@ class Unpacker {
     value.reset();
     if (get<bool>()) value = get<T>();
   }
+  template <class T>
+  void get(SharedList<T>& values) {
+    const auto number = get<std::size_t>();
+    ensure(number <= lists_.size(), "lists that another process sent are numbered");
+    if (number == lists_.size()) lists_.emplace_back(SharedList<T>(get<std::vector<T>>()));
+    const auto* known = std::any_cast<SharedList<T>>(&lists_[number]);
+    values = known == nullptr ? SharedList<T>() : *known;  // those without items share a number
+  }
 
  private:
   std::string_view take(std::size_t size) {
@@ -109,6 +131,7 @@ class Unpacker {
   }
 
   std::string_view left_;
+  std::vector<std::any> lists_;
 };
 
 }  // namespace parsim

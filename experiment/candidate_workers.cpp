@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
@@ -238,6 +239,9 @@ std::vector<std::optional<Candidate>> plan_in_workers(
       const Seconds spent = Clock::now() - work.start;
       limits.all = (best && !now ? own : 1) * *work.limit - spent;
       if (now) search_limit = limits.all;
+    }
+    if (round.size() == 1 && work.jobs > 1) {  // which would leave the others idle
+      planner.divide_searches(std::bind_front(results_at_once, work.jobs));
     }
     const auto plan = [&](std::size_t s, const SendEarly& send_early) {
       return plan_and_run(experiment, planner, *strategies[s], progress, row, search_limit,

@@ -3,17 +3,9 @@
 #pragma once
 
 #include <tuple>
-#include <type_traits>
 
 #include "core/packed.hpp"
 #include "experiment/run.hpp"
-
-namespace parsim {
-
-template <class T, class Value>
-concept PackedAs = std::is_same_v<std::remove_const_t<T>, Value>;
-
-}  // namespace parsim
 
 namespace parsim::strategies {
 

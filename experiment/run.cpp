@@ -44,11 +44,10 @@ constexpr std::string_view zero_bubble_trainers =
     "github.com/sail-sg/zero-bubble-pipeline-parallelism), torchtitan something like it with two "
     "stages a device; Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
 
-/// Ties go to the lower link, forwards first.
+/// Ties go to the lower link, forwards first. Nothing without the use of hops (link_use).
 std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<double>& hop_use) {
-  if (hop_use.empty()) return std::nullopt;
   std::optional<LinkUse> busiest;
-  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+  for (std::size_t i = 0; i < hop_use.size() / 2; ++i) {
     const Link& link = cluster.links[i];
     for (const bool backwards : {false, true}) {
       const double utilisation = hop_use[Hop{LinkId{i}, backwards}.index()];
@@ -202,6 +201,7 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   }
   input.known = known_;
   input.prices = &prices_;
+  input.at_once = at_once_;
   if (const auto alias = experiment.request.zero_of_alias.find(strategy.name);
       alias != experiment.request.zero_of_alias.end()) {
     input.zero_stage = alias->second;

@@ -127,12 +127,17 @@ class Planner {
   [[nodiscard]] Planned plan(const strategies::Strategy& strategy, Progress* progress = nullptr);
   /// A plan of a strategy that was asked elsewhere.
   void remember(const Plan& plan) { known_.push_back(plan); }
+  /// From now on searches have this.
+  void divide_searches(decltype(strategies::StrategyInput::at_once) at_once) {
+    at_once_ = std::move(at_once);
+  }
   /// All plans that strategies of the table have made.
   [[nodiscard]] const std::vector<Plan>& known() const { return known_; }
 
  private:
   const Experiment& experiment_;
   bool once_;
+  decltype(strategies::StrategyInput::at_once) at_once_;
   std::vector<Plan> known_;
   lowering::PriceCache prices_;
 };

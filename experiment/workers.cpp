@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -276,6 +277,20 @@ std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits&
   if (!has_one_thread()) return run_here(tasks, limits, work, ended, begun);
   const NoBrokenPipes ignored;
   return Pool(tasks, limits, work, ended, begun).run();
+}
+
+std::vector<std::string> results_at_once(std::size_t processes, std::size_t count,
+                                         const std::function<std::string(std::size_t)>& work) {
+  std::vector<std::size_t> tasks(count);
+  std::iota(tasks.rbegin(), tasks.rend(), std::size_t{0});
+  std::vector<std::string> results(count);
+  WorkLimits limits;
+  limits.processes = processes;
+  (void)run_in_workers(tasks, limits, work, [&](const TaskEnd& end) {
+    if (!end.failure.empty()) throw RefusedByMachine("not finished: " + end.failure);
+    results[end.task] = end.text;
+  });
+  return results;
 }
 
 }  // namespace parsim::experiment

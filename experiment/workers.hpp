@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/units.hpp"
 
@@ -52,5 +53,10 @@ std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits&
                            const std::function<std::string(std::size_t)>& work,
                            const std::function<void(const TaskEnd&)>& ended,
                            const std::function<void(std::size_t)>& begun = {});
+
+/// What `work`, which must not throw, returns for 0 to count - 1, in this order; in up to so many
+/// processes, the last ones first. Throws RefusedByMachine if one of them dies.
+[[nodiscard]] std::vector<std::string> results_at_once(
+    std::size_t processes, std::size_t count, const std::function<std::string(std::size_t)>& work);
 
 }  // namespace parsim::experiment

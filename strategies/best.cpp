@@ -11,6 +11,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "lowering/estimate.hpp"
+#include "strategies/at_once.hpp"
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/degrees.hpp"
@@ -102,27 +103,42 @@ class Starts {
       // stages that differ estimates err in more than their links.
       asked.simulate = [&](const Plan& plan) { return estimated_step(estimator_, plan); };
     }
+    asked.known = known_;
+    std::vector<const Strategy*> rows, unknown;
     for (const Strategy& row : all()) {
       const bool is_quick =
           std::find(quick_ones.begin(), quick_ones.end(), row.name) != quick_ones.end();
       if (row.plan == plan_best || is_quick != quick) continue;
       const auto made = [&](const Plan& plan) { return plan.strategy == row.name; };
-      if (!asks && std::none_of(known_.begin(), known_.end(), made)) continue;
+      const bool known = std::any_of(known_.begin(), known_.end(), made);
+      if (!asks && !known) continue;
+      rows.push_back(&row);
+      if (!known && !row.starts_from_others) unknown.push_back(&row);
+    }
+    AtOnce<Plan> plans(asked, unknown.size(), [&](const StrategyInput& own, std::size_t i) {
+      return plan_of(own, *unknown[i]);
+    });
+    std::size_t next = 0;
+    for (const Strategy* row : rows) {
       asked.known = known_;  // hypergraph starts from them, too
-      attempt(asked, row, row.name, starts);
+      const bool taken = next < unknown.size() && unknown[next] == row;
+      attempt(row->name, asked.shares, starts,
+              [&] { return taken ? plans.take(next++) : plan_of(asked, *row); });
     }
     if (!quick) return;
     asked.known = {};
     asked.shares = ShareRule::proportional;
-    attempt(asked, strategy("data", "best"), "data, shares proportional", starts);
+    attempt("data, shares proportional", asked.shares, starts,
+            [&] { return plan_of(asked, strategy("data", "best")); });
   }
 
  private:
-  void attempt(const StrategyInput& asked, const Strategy& row, const std::string& origin,
-               std::vector<PricedPlan>& starts) {
+  template <class MakePlan>
+  void attempt(const std::string& origin, ShareRule shares, std::vector<PricedPlan>& starts,
+               const MakePlan& make_plan) {
     try {
-      Plan plan = plan_of(asked, row);
-      if (asked.shares == input_.shares) known_.push_back(plan);
+      Plan plan = make_plan();
+      if (shares == input_.shares) known_.push_back(plan);
       if (!keeps_degrees(input_, plan)) return;
       const auto same = [&](const Plan& tried) { return same_plan(tried, plan); };
       if (std::any_of(tried_.begin(), tried_.end(), same)) return;
@@ -245,65 +261,23 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
   std::vector<PricedPlan> results;
   const std::size_t count = starts.size();
   const double share = 1 / static_cast<double>(count);
-  for (std::size_t s = 0; s < count && !out_of_time(input); ++s) {
-    Moves moves(input, templates, input.seed + s);
-    PricedPlan candidate = starts[s];
-    const std::int64_t kept =
-        improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count),
-                static_cast<double>(s) * share, share);
-    if (kept == 0) continue;
-    candidate.origin += " + " + counted(static_cast<std::int64_t>(kept), "change");
-    results.push_back(std::move(candidate));
+  using Changed = std::optional<PricedPlan>;
+  AtOnce<Changed> all_changed(
+      input, count, [&](const StrategyInput& own, std::size_t s) -> Changed {
+        if (out_of_time(own)) return std::nullopt;
+        Moves moves(own, templates, own.seed + s);
+        PricedPlan candidate = starts[s];
+        const std::int64_t kept =
+            improve(own, estimator, moves, candidate, budget / static_cast<std::int64_t>(count),
+                    static_cast<double>(s) * share, share);
+        if (kept == 0) return std::nullopt;
+        candidate.origin += " + " + counted(kept, "change");
+        return candidate;
+      });
+  for (std::size_t s = 0; s < count; ++s) {
+    if (Changed changed = all_changed.take(s)) results.push_back(*std::move(changed));
   }
   return results;
-}
-
-/// Simulates all that may be the best by their estimates, of those that take long to simulate the
-/// first ones, and leaves out the others.
-std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<PricedPlan> sorted) {
-  constexpr std::size_t fewest = 2, most_work = 5'000'000;  // layers x micro-batches x devices
-  std::size_t work = 0;
-  std::vector<PricedPlan> finalists;
-  std::vector<Seconds> known;  ///< estimates
-  const Price best = sorted.front().price;
-  for (PricedPlan& candidate : sorted) {
-    const bool late = candidate.price.overcommit != best.overcommit ||
-                      candidate.price.step > worth_simulating * best.step;
-    if (late && !finalists.empty()) continue;
-    if (work > most_work && finalists.size() >= fewest) break;
-    if (out_of_time(input)) break;
-    // The same step, such as that of states that are sharded but have a single owner.
-    const Seconds estimate = candidate.price.step;
-    const auto same = [&](Seconds other) { return estimate < other * 1.000'001; };
-    if (work > most_work && std::any_of(known.begin(), known.end(), same)) continue;
-    known.push_back(estimate);
-    for (const LayerPlan& layer : candidate.plan.layers) {
-      work +=
-          layer.devices.size() * static_cast<std::size_t>(candidate.plan.schedule.micro_batches);
-    }
-    try {
-      candidate.price = simulated_price(input, candidate.plan);
-    } catch (const OutOfTime&) {
-      break;
-    }
-    finalists.push_back(std::move(candidate));
-  }
-  return finalists.empty() ? std::move(sorted) : std::move(finalists);
-}
-
-/// Of plans that over-commit memory as little as the first the one that costs or draws least first.
-std::vector<PricedPlan> cheapest_first(const StrategyInput& input, std::vector<PricedPlan> sorted) {
-  std::vector<std::pair<double, PricedPlan>> priced;
-  for (PricedPlan& one : sorted) {
-    const double upkeep = input.upkeep(one.plan, one.price.step);
-    priced.emplace_back(upkeep, std::move(one));
-  }
-  std::stable_sort(priced.begin(), priced.end(), [](const auto& a, const auto& b) {
-    const auto over = [](const auto& pair) { return pair.second.price.overcommit; };
-    return std::pair(over(a), a.first) < std::pair(over(b), b.first);
-  });
-  for (std::size_t i = 0; i < priced.size(); ++i) sorted[i] = std::move(priced[i].second);
-  return sorted;
 }
 
 /// The parts of a search, until time is out.
@@ -346,14 +320,18 @@ Plan plan_best(const StrategyInput& asked) {
   Starts starts(input, estimator);
   Parts parts(input);
   parts.run("plans of other strategies", [&] { starts.add_strategies(true, finalists); });
-  for (const auto& [name, search] : candidate_searches) {
-    parts.run(std::string(name), [&, find = search] {
-      sort_by_price(finalists);
-      const Price limit = finalists.empty() ? Price{std::numeric_limits<std::int32_t>::max(), {}}
-                                            : finalists.front().price;
-      for (PricedPlan& candidate : find(input, estimator, limit)) {
-        add(finalists, std::move(candidate));
-      }
+  sort_by_price(finalists);
+  const Price limit = finalists.empty() ? Price{std::numeric_limits<std::int32_t>::max(), {}}
+                                        : finalists.front().price;
+  StrategyInput searching = input;
+  if (!has_mixed_stages(input)) searching.at_once = {};  // one of the two does nothing
+  AtOnce<std::vector<PricedPlan>> found(
+      searching, std::size(candidate_searches), [&](const StrategyInput& own, std::size_t s) {
+        return candidate_searches[s].second(own, estimator, limit);
+      });
+  for (std::size_t s = 0; s < std::size(candidate_searches); ++s) {
+    parts.run(std::string(candidate_searches[s].first), [&] {
+      for (PricedPlan& candidate : found.take(s)) add(finalists, std::move(candidate));
     });
   }
   // The others' plans are what `accepts` is there to leave out: layers with degrees of their own.

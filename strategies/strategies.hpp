@@ -48,7 +48,6 @@ enum class DegreeRule : std::uint8_t { dividing, any };
 constexpr std::array<std::string_view, 2> spellings(DegreeRule) { return {"dividing", "any"}; }
 
 /// Which activations are dropped and computed again (see lowering/recompute.hpp).
-///   none
 ///   selective  attention scores and what is made of them up to the product with the values
 ///   pointwise  within a transformer block, outputs of norms and activation functions, as
 ///              Megatron-LM's --recompute-modules layernorm moe_act
@@ -67,8 +66,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spell
 }
 
 /// How devices that divide the tokens exchange keys and values for attention, as Megatron-LM's
-/// --cp-comm-type calls it (see strategies/tensor/context.hpp). p2p is the default there, too
-/// (megatron/training/arguments.py).
+/// --cp-comm-type calls it (see tensor/context.hpp). p2p is the default there (arguments.py), too.
 enum class ContextExchange : std::uint8_t { p2p, all_gather, a2a };
 constexpr std::array<std::string_view, 3> spellings(ContextExchange) {
   return {"p2p", "all_gather", "a2a"};
@@ -145,6 +143,9 @@ struct StrategyInput : StrategyOptions {
   std::function<void(double)> progress{};
   /// Called before each estimate and simulation, unless empty; throws when no plan is wanted now.
   std::function<void()> poll{};
+  /// Results of so many calls of work that does not throw, in other processes. May be empty.
+  std::function<std::vector<std::string>(std::size_t, std::function<std::string(std::size_t)>)>
+      at_once{};
   /// Plans that others have made of this very input: searches that start from them do not ask.
   std::span<const Plan> known{};
   /// For the estimators of all strategies that plan this input; may be null.
@@ -179,10 +180,9 @@ struct StrategyAlias {
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
 [[nodiscard]] const Strategy& strategy(std::string_view name, std::string_view where);
 
-/// Throws InputError for `where` if several model chunks are asked for (StrategyInput) and
-/// `devices` in a pipeline or the input's micro-batches, where they are known, rule them out: they
-/// need 1F1B, two devices, as many layers as chunks, and a multiple of `devices` micro-batches (as
-/// Megatron-LM).
+/// Throws InputError for `where` if several model chunks are asked for and `devices` in a pipeline
+/// or the input's micro-batches, where they are known, rule them out: they need 1F1B, two devices,
+/// as many layers as chunks, and a multiple of `devices` micro-batches (as Megatron-LM).
 void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t> devices,
                           std::string_view where);
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "core/packed_plan.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/price.hpp"
 
@@ -34,6 +36,11 @@ struct PricedPlan {
     return memory == MemoryOptions{} && schedule == PipelineSchedule::one_f_one_b;
   }
 };
+
+auto packed_parts(PackedAs<PricedPlan> auto& value) {
+  auto& [plan, origin, price, memory, schedule] = value;
+  return std::tie(plan, origin, price, memory, schedule);
+}
 
 /// What tensor-parallel groups do with tokens between their products.
 struct GroupOptions {
@@ -111,5 +118,16 @@ class MemorySearch {
 [[nodiscard]] std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
                                                                  lowering::Estimator& estimator,
                                                                  const Price& limit);
+
+/// Simulates all that may be the best by their estimates, of those that take long to simulate the
+/// first ones, and leaves out the others.
+///
+/// sorted   best first, at least one
+[[nodiscard]] std::vector<PricedPlan> simulated(const StrategyInput& input,
+                                                std::vector<PricedPlan> sorted);
+
+/// Of plans that over-commit memory as little as the first the one that costs or draws least first.
+[[nodiscard]] std::vector<PricedPlan> cheapest_first(const StrategyInput& input,
+                                                     std::vector<PricedPlan> sorted);
 
 }  // namespace parsim::strategies

@@ -50,7 +50,7 @@ std::optional<ShapedPipeline> shaped_as(const std::vector<DeviceClass>& classes,
   const std::vector<std::size_t>& first = costs.first_layers();
   ShapedPipeline pipeline;
   for (const LayoutStage& stage : layout.stages) {
-    for (const DeviceGroup& group : stage.groups) {
+    for (const std::vector<DeviceId>& group : stage.groups) {
       const auto other = [&](DeviceId device) {
         return class_of(classes, device) != class_of(classes, group[0]);
       };

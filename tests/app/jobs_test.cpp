@@ -53,6 +53,11 @@ const Words unfit = {"--override", "devices.gpu0.memory=16MiB",
                      "--override", "devices.gpu1.memory=16MiB",
                      "--strategy", "hypergraph"};
 
+const Words mixed = {"--network",  "gpt:layers=4,hidden=256,heads=8,seq_length=128,vocab_size=1024",
+                     "--cluster",  "star:4,device=a100-sxm4-80*2+v100-sxm2-32*2,rate=10GB/s",
+                     "--strategy", "best",
+                     "--batch",    "8"};
+
 testing::Finished compare(const Words& variant, const Words& more) {
   Words words{"compare", "--no-timings", "--quiet"};
   for (const Words& part : {job, variant, more}) {
@@ -82,6 +87,17 @@ TEST_CASE("jobs: the bytes are those of one process, with rows that do not fit o
       }
     }
   }
+}
+
+TEST_CASE("jobs: best searches in several processes, and finds the same") {
+  const auto compared = [](const char* jobs) {
+    Words words{"compare", "--no-timings", "--quiet", "--json", "--jobs", jobs};
+    words.insert(words.end(), mixed.begin(), mixed.end());
+    return testing::run_program(PARSIM_PROGRAM, words);
+  };
+  const testing::Finished alone = compared("1");
+  CHECK(json::parse(alone.out).at("results").size() == 1);
+  for (const char* jobs : {"2", "7"}) CHECK(compared(jobs) == alone);
 }
 
 TEST_CASE("jobs: a process that dies costs its strategy's row") {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/errors.hpp"
 #include "experiment/results_file.hpp"
 #include "experiment/shard.hpp"
 #include "tests/support/program.hpp"
@@ -38,6 +39,20 @@ Outcome outcome_of(std::size_t count, const WorkLimits& limits,
     CHECK(outcome.ends.emplace(end.task, end).second);
   });
   return outcome;
+}
+
+TEST_CASE("workers: results at once come in order, or the reason why one is missing") {
+  const auto square = [](std::size_t i) { return std::to_string(i * i); };
+  for (const std::size_t processes : {1, 2, 7}) {
+    CHECK(results_at_once(processes, 4, square) == std::vector<std::string>{"0", "1", "4", "9"});
+  }
+  CHECK(results_at_once(2, 0, square).empty());
+  CHECK_THROWS_WITH_AS(static_cast<void>(results_at_once(2, 3,
+                                                         [&](std::size_t i) {
+                                                           if (i == 1) ::kill(::getpid(), SIGKILL);
+                                                           return square(i);
+                                                         })),
+                       "not finished: killed by signal 9", RefusedByMachine);
 }
 
 TEST_CASE("workers: every task's text comes back, short or long, from any number of processes") {

@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "strategies/at_once.hpp"
+#include "strategies/best/candidates.hpp"
+#include "strategies/out_of_time.hpp"
+
+namespace parsim::strategies {
+
+std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<PricedPlan> sorted) {
+  constexpr std::size_t fewest = 2, most_work = 5'000'000;  // layers x micro-batches x devices
+  std::size_t work = 0;
+  std::vector<std::size_t> chosen;
+  std::vector<Seconds> known;  ///< estimates
+  const Price best = sorted.front().price;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const PricedPlan& candidate = sorted[i];
+    const bool late = candidate.price.overcommit != best.overcommit ||
+                      candidate.price.step > worth_simulating * best.step;
+    if (late && !chosen.empty()) continue;
+    if (work > most_work && chosen.size() >= fewest) break;
+    // The same step, such as that of states that are sharded but have a single owner.
+    const Seconds estimate = candidate.price.step;
+    const auto same = [&](Seconds other) { return estimate < other * 1.000'001; };
+    if (work > most_work && std::any_of(known.begin(), known.end(), same)) continue;
+    known.push_back(estimate);
+    for (const LayerPlan& layer : candidate.plan.layers) {
+      work +=
+          layer.devices.size() * static_cast<std::size_t>(candidate.plan.schedule.micro_batches);
+    }
+    chosen.push_back(i);
+  }
+  AtOnce<Price> prices(input, chosen.size(), [&](const StrategyInput& own, std::size_t c) {
+    if (out_of_time(own)) throw OutOfTime();
+    return simulated_price(own, sorted[chosen[c]].plan);
+  });
+  std::vector<PricedPlan> finalists;
+  for (std::size_t c = 0; c < chosen.size(); ++c) {
+    PricedPlan& candidate = sorted[chosen[c]];
+    try {
+      candidate.price = prices.take(c);
+    } catch (const OutOfTime&) {
+      break;
+    }
+    finalists.push_back(std::move(candidate));
+  }
+  return finalists.empty() ? std::move(sorted) : std::move(finalists);
+}
+
+std::vector<PricedPlan> cheapest_first(const StrategyInput& input, std::vector<PricedPlan> sorted) {
+  std::vector<std::pair<double, PricedPlan>> priced;
+  for (PricedPlan& one : sorted) {
+    const double upkeep = input.upkeep(one.plan, one.price.step);
+    priced.emplace_back(upkeep, std::move(one));
+  }
+  std::stable_sort(priced.begin(), priced.end(), [](const auto& a, const auto& b) {
+    const auto over = [](const auto& pair) { return pair.second.price.overcommit; };
+    return std::pair(over(a), a.first) < std::pair(over(b), b.first);
+  });
+  for (std::size_t i = 0; i < priced.size(); ++i) sorted[i] = std::move(priced[i].second);
+  return sorted;
+}
+
+}  // namespace parsim::strategies
