@@ -29,8 +29,10 @@ auto packed_parts(PackedAs<RankList> auto& value) {
 }
 
 auto packed_parts(PackedAs<Schedule> auto& value) {
-  auto& [micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward] = value;
-  return std::tie(micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward);
+  auto& [micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward, reduce_every] =
+      value;
+  return std::tie(micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward,
+                  reduce_every);
 }
 
 auto packed_parts(PackedAs<Plan> auto& value) {
