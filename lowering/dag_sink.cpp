@@ -327,7 +327,10 @@ OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_share
 
 OpId DagSink::sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, bool so_far,
                            After& after) {
-  const Slice first{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
+  const bool whole = !group(s).apart.empty();
+  const Slice first = whole
+                          ? of_bucket(s, Role::weight_gradient)
+                          : Slice{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
   const Slice share = adds_shares ? sum_so_far(first) : first;
   return operations_.add(
       Collective{CollectiveKind::all_reduce, dag_.intern(parts_->sums[s]->whole().holders_of(rank)),

@@ -126,6 +126,10 @@ std::vector<std::int64_t> sum_key(const AlikeUnits* units, const SyncGroup& grou
     for (const DeviceId device : *list) key.push_back(device.value);
   }
   key.insert(key.end(), group.shards.begin(), group.shards.end());
+  for (const std::vector<DeviceId>& part : group.apart) {
+    key.push_back(-std::ssize(part));
+    for (const DeviceId device : part) key.push_back(device.value);
+  }
   return key;
 }
 
@@ -142,6 +146,17 @@ bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
   if (!whole.summed_twice) {
     std::erase_if(group.zero_groups[0], elsewhere);
     return true;
+  }
+  if (!whole.apart.empty()) {
+    // Each ZeRO group is of all units, and what its shares are summed over within one.
+    for (std::size_t rank = 0; rank < whole.shards.size(); ++rank) {
+      const std::vector<DeviceId> holders = whole.holders_of(rank);
+      const auto others = std::count_if(holders.begin(), holders.end(), elsewhere);
+      if (others != 0 && others != std::ssize(holders)) return false;
+    }
+    for (std::vector<DeviceId>& members : group.zero_groups) std::erase_if(members, elsewhere);
+    return std::none_of(group.zero_groups.begin(), group.zero_groups.end(),
+                        [](const std::vector<DeviceId>& members) { return members.empty(); });
   }
   std::vector<std::size_t> kept(whole.zero_groups.size());
   group.zero_groups.clear();
@@ -164,6 +179,7 @@ bool Fragments::split_over_units(const AlikeUnits& units, const ZeroGroup& how, 
   if (found == splits_.end()) {
     SyncGroup whole = group;
     whole.devices = units.everywhere(group.devices);
+    for (std::vector<DeviceId>& part : whole.apart) part = units.everywhere(part);
     split_states(network_, cluster_, how, whole);
     whole.contents.clear();
     whole.layers.clear();
@@ -282,23 +298,37 @@ std::shared_ptr<const SumFragment::Prices> Fragments::price(const SumFragment& s
   };
   const bool sharded = group.zero_stage > 0;
   if (!sharded) prices.sums = {ring(CollectiveKind::all_reduce, whole.devices, gradients)};
-  // ZeRO groups are within units, or one of all of them.
+  // ZeRO groups are within units, or of all of them.
+  const bool within_units = whole.summed_twice && whole.apart.empty();
   const std::vector<std::vector<DeviceId>>& zero_groups =
-      whole.summed_twice ? group.zero_groups : whole.zero_groups;
+      within_units ? group.zero_groups : whole.zero_groups;
   if (sharded) prices.sums.reserve(zero_groups.size());
   prices.gathers.reserve(zero_groups.size());
   if (whole.summed_twice) prices.replica_sums.reserve(group.shards.size());
   for (const std::vector<DeviceId>& members : zero_groups) {
     const auto within = [&](CollectiveKind kind, Bytes payload) {
-      return whole.summed_twice ? communications.ring(kind, members, payload)
-                                : ring(kind, members, payload);
+      return within_units ? communications.ring(kind, members, payload)
+                          : ring(kind, members, payload);
     };
     prices.sums.push_back(within(CollectiveKind::reduce_scatter, gradients));
     prices.gathers.push_back(within(CollectiveKind::all_gather, weights));
   }
   for (std::size_t rank = 0; whole.summed_twice && rank < group.shards.size(); ++rank) {
-    prices.replica_sums.push_back(ring(CollectiveKind::all_reduce, whole.holders_of(rank),
-                                       Bytes{group.shards[rank] * gradient}));
+    const Bytes payload{group.summed_elements(rank) * gradient};
+    if (whole.apart.empty()) {
+      prices.replica_sums.push_back(
+          ring(CollectiveKind::all_reduce, whole.holders_of(rank), payload));
+      continue;
+    }
+    prices.replica_sums.push_back(
+        communications.ring(CollectiveKind::all_reduce, whole.holders_of(rank), payload));
+  }
+  // Their rings may differ between units that are alike in all else.
+  for (std::size_t rank = 0;
+       units != nullptr && !whole.apart.empty() && rank < prices.replica_sums.size(); ++rank) {
+    const DeviceId kept = units->kept(whole.holders_of(rank).front());
+    const PricedCommunication& like = prices.replica_sums[whole.seats[whole.index_of(kept)].rank];
+    alike = alike && prices.replica_sums[rank].seconds == like.seconds;
   }
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     prices.to_mirror.push_back(

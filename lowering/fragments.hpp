@@ -174,7 +174,14 @@ struct SumFragment {
   [[nodiscard]] const SyncGroup& whole() const { return of_all_units ? *of_all_units : group; }
   /// The devices of a ZeRO group: within one unit, or of all of them.
   [[nodiscard]] const std::vector<DeviceId>& zero_group(std::size_t number) const {
-    return (group.summed_twice ? group : whole()).zero_groups[number];
+    return (group.summed_twice && group.apart.empty() ? group : whole()).zero_groups[number];
+  }
+  /// Those of the kept unit's devices that hold a share, by ZeRO group.
+  [[nodiscard]] std::vector<DeviceId> holders_of(std::size_t rank) const {
+    if (group.apart.empty()) return group.holders_of(rank);
+    std::vector<DeviceId> all = whole().holders_of(rank);
+    std::erase_if(all, [&](DeviceId device) { return group.find(device) == group.devices.size(); });
+    return all;
   }
 };
 

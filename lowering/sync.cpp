@@ -20,6 +20,7 @@ struct Use {
   Region region;
   DeviceId device;
   std::int64_t replica = 0;
+  LayerId layer;
 };
 
 /// Those of one parameter.
@@ -146,6 +147,19 @@ std::vector<ParameterSum> sums(const Uses& uses, const Sync& sync, const std::st
   return result;
 }
 
+/// Those of the devices that have a parameter for the same layers; empty if all have.
+std::vector<std::vector<DeviceId>> apart(const Uses& uses, std::span<const DeviceId> devices) {
+  std::map<DeviceId, std::set<LayerId>> layers_of;
+  for (const Use& use : uses.all) layers_of[use.device].insert(use.layer);
+  std::map<std::set<LayerId>, std::vector<DeviceId>> parts;
+  for (const DeviceId device : devices) parts[layers_of[device]].push_back(device);
+  std::vector<std::vector<DeviceId>> result;
+  if (parts.size() < 2) return result;
+  for (auto& [layers, part] : parts) result.push_back(std::move(part));
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
 /// What the cells of the layers that have a parameter use of it.
 Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> users,
              const std::function<std::span<const Cell>(LayerId)>& cells_of) {
@@ -164,7 +178,7 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
       for (const Cell& cell : cells_of(user)) {
         const Region region = parameter_region(layer.kind, inputs, layer.out, p, cell.part);
         if (region.empty()) continue;
-        uses.all.push_back({region, cell.device, cell.replica});
+        uses.all.push_back({region, cell.device, cell.replica, user});
         uses.first_only |= cell.replicas > 1;
         if (replica_of.try_emplace(cell.device, cell.replica).first->second == cell.replica)
           continue;
@@ -269,6 +283,25 @@ std::vector<std::vector<ParameterId>> bucket_order(const Network& network, const
   return order;
 }
 
+namespace {
+
+/// Groups that split states, all alike, within each part; else none.
+std::vector<std::vector<DeviceId>> groups_within(const std::vector<std::vector<DeviceId>>& parts,
+                                                 const ZeroGroup& how, const Cluster& cluster) {
+  std::vector<std::vector<DeviceId>> all;
+  for (const std::vector<DeviceId>& part : parts) {
+    const std::vector<std::vector<DeviceId>> groups = zero_groups(part, how, cluster);
+    if (groups.empty()) return {};
+    all.insert(all.end(), groups.begin(), groups.end());
+  }
+  const bool alike = std::all_of(all.begin(), all.end(), [&](const std::vector<DeviceId>& group) {
+    return group.size() == all[0].size();
+  });
+  return alike ? all : std::vector<std::vector<DeviceId>>{};
+}
+
+}  // namespace
+
 /// From relative shares to elements; nothing is split on one device.
 void split_states(const Network& network, const Cluster& cluster, const ZeroGroup& how,
                   SyncGroup& group) {
@@ -278,14 +311,19 @@ void split_states(const Network& network, const Cluster& cluster, const ZeroGrou
   };
   const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
   if (alone || group.served()) group.zero_stage = 0;
-  if (group.zero_stage > 0) {
+  if (group.zero_stage > 0 && !group.apart.empty()) {
+    group.zero_groups = groups_within(group.apart, how, cluster);
+    if (group.zero_groups.empty()) group.zero_stage = 0;
+    if (!group.zero_groups.empty() && group.shards.size() != group.zero_groups[0].size())
+      group.shards = {};
+  } else if (group.zero_stage > 0) {
     group.zero_groups = zero_groups(group.devices, how, cluster);
     if (group.zero_groups.empty()) {
       const ZeroGroupRefusal refusal = zero_group_refusal(group.devices, how, cluster);
       throw InputError(where(), refusal.found, refusal.accepted);
     }
-    if (group.zero_groups[0].size() == 1) group.zero_stage = 0;
   }
+  if (group.zero_stage > 0 && group.zero_groups[0].size() == 1) group.zero_stage = 0;
   if (group.zero_stage == 0) {
     group.zero_groups.clear();
     group.shards = {};
@@ -321,7 +359,8 @@ std::vector<UnsplitGroup> bucket_groups(
     const std::function<const LayerPlan&(LayerId)>& plan_of) {
   std::vector<UnsplitGroup> groups;
   using States = std::tuple<std::int32_t, std::vector<std::int64_t>, std::int32_t, bool>;
-  std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States>,
+  std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States,
+                      std::vector<std::vector<DeviceId>>>,
            std::size_t>
       index;
   for (const ParameterId id : bucket) {
@@ -334,11 +373,14 @@ std::vector<UnsplitGroup> bucket_groups(
     const States states{zero.stage, zero.shares, zero.group.ranks, zero.group.node};
     const std::string where = fmt::format("parameter '{}'", network[id].name);
     for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
+      std::vector<std::vector<DeviceId>> parts;
+      if (zero.stage > 0 && layers.size() > 1) parts = apart(uses, devices);
       const auto [at, fresh] = index.try_emplace(
-          {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
+          {devices, mirrors, static_cast<int>(sync.kind), sync.server, states, parts},
+          groups.size());
       if (fresh) {
         groups.push_back(
-            {{devices, mirrors, 0, sync, zero.stage, {}, false, {}, zero.shares, {}, {}},
+            {{devices, mirrors, 0, sync, zero.stage, {}, false, {}, zero.shares, {}, {}, parts},
              zero.group});
       }
       SyncGroup& group = groups[at->second].group;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +40,12 @@ struct SyncGroup {
   SharedList<std::int64_t> shards;  ///< elements, by rank
   std::vector<std::pair<ParameterId, Region>> contents;
   std::vector<LayerId> layers;  ///< that contribute, ascending
+  /// If devices have the parameters for different layers (tied embeddings on the first and the last
+  /// stage): those that have them for the same ones, each ascending. States are split within each,
+  /// and whole gradients are summed over them, as trainers do (Megatron-LM,
+  /// megatron/core/distributed/finalize_model_grads.py, _allreduce_word_embedding_grads; DeepSpeed,
+  /// deepspeed/runtime/pipe/module.py, allreduce_tied_weight_gradients).
+  std::vector<std::vector<DeviceId>> apart;
 
   /// The number of one of the devices.
   [[nodiscard]] std::size_t index_of(DeviceId device) const;
@@ -50,6 +57,11 @@ struct SyncGroup {
   }
   /// The devices that hold a share, by ZeRO group.
   [[nodiscard]] std::vector<DeviceId> holders_of(std::size_t rank) const;
+  /// Elements of a share that such holders sum.
+  [[nodiscard]] std::int64_t summed_elements(std::size_t rank) const {
+    return apart.empty() ? shards[rank]
+                         : std::accumulate(shards.begin(), shards.end(), std::int64_t{0});
+  }
   /// Gradients go to a parameter server; otherwise every device updates for itself.
   [[nodiscard]] bool served() const {
     return sync.kind == Sync::Kind::server && (devices.size() > 1 || !mirrors.empty());

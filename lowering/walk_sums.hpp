@@ -301,7 +301,8 @@ void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
   if ((more && !sums_each_) || !group.summed_twice) return;
   for (std::size_t rank = 0; rank < group.shards.size(); ++rank) {
     if (group.shards[rank] == 0) continue;
-    const std::vector<DeviceId> holders = group.holders_of(rank);
+    const std::vector<DeviceId> holders = parts_.sums[s]->holders_of(rank);
+    if (holders.empty()) continue;
     After after = Sink::nothing();
     for (const DeviceId device : holders)
       Sink::add(after, Sink::done(state.scattered[group.index_of(device)]));

@@ -195,7 +195,8 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
   std::set<std::size_t> sizes;  // of groups, where there are several
   for (const lowering::SyncGroup& group : lowering::sync_groups(network, cluster, plan)) {
     replicas = replicas || group.devices.size() > 1;
-    if (group.zero_groups.size() > 1) sizes.insert(group.zero_groups[0].size());
+    if (group.zero_groups.size() > 1 && group.apart.empty())
+      sizes.insert(group.zero_groups[0].size());
     for (const auto& [parameter, region] : group.contents) {
       (group.zero_stage > 0 ? split : whole) += static_cast<double>(region.volume());
     }

@@ -12,7 +12,9 @@
 #include "core/json.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
+#include "lowering/sync.hpp"
 #include "strategies/price.hpp"
+#include "strategies/strategies.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
@@ -226,6 +228,50 @@ TEST_CASE("zero group: every micro-batch's gradients may be summed, or those of 
           (whole ? 3 : 3 * 4) * one.summed);
     CHECK(difference(plan, dag, 5) == "");
   }
+}
+
+TEST_CASE("zero: tied embeddings are sharded within each stage and summed whole over stages") {
+  // Stages of two replicas: 0 and 1 embed, 2 and 3 have the loss.
+  const World world(networks::load_network(
+                        "gpt:layers=2,hidden=16,heads=2,seq_length=8,vocab_size=64", {}, "test"),
+                    star_of(4, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(8);
+  input.optimizer = Optimizer::adam;
+  input.tensor_parallel = 1;
+  input.pipeline_parallel = 2;
+  input.data_parallel = 2;
+  input.micro_batches = 2;
+  input.zero_stage = 1;
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+  const std::vector<lowering::SyncGroup> groups =
+      lowering::sync_groups(world.network, world.cluster, plan);
+  const auto tied = std::find_if(groups.begin(), groups.end(),
+                                 [](const auto& group) { return !group.apart.empty(); });
+  REQUIRE(tied != groups.end());
+  constexpr std::int64_t table = 64 * 16;
+  CHECK(tied->devices.size() == 4);
+  CHECK(tied->zero_groups == tied->apart);
+  CHECK(tied->zero_groups.size() == 2);
+  CHECK(std::vector<std::int64_t>(tied->shards.begin(), tied->shards.end()) ==
+        std::vector<std::int64_t>{table / 2, table / 2});
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  CHECK(difference(plan, dag, 3) == "");
+  // Megatron-LM's all-reduce over first and last stage is of the whole table, for each replica.
+  std::int64_t sums = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.stream(OpId{i}) != Stream::replicas) continue;
+    ++sums;
+    CHECK(dag.payload(OpId{i}) == Bytes{table * element_bytes(plan.reduce_precision)});
+  }
+  CHECK(sums == 2);
+  // The optimizer has two numbers for each weight, and each replica has half of them.
+  std::int64_t elements = 0;
+  for (const lowering::SyncGroup& group : groups) {
+    if (group.find(tied->devices[0]) < group.devices.size())
+      elements += group.shard_of(tied->devices[0]);
+  }
+  const auto memory = lowering::memory_use(world.network, world.cluster, plan);
+  CHECK(memory[tied->devices[0].index()].optimizer_state == Bytes{elements * 2 * 4});
 }
 
 TEST_CASE("zero group: a unit's shares are summed while the next unit's gradients are scattered") {
