@@ -166,12 +166,15 @@ class ChakraWriter {
     attribute(node, "comm_size", as_int64, static_cast<std::uint64_t>(bytes));
   }
 
-  /// Bytes of a rank's buffer. An all-to-all's payload is what travels between all ranks.
+  /// Bytes of what a rank puts in, as ASTRA-sim takes it (astra-sim/system/collective/Ring.cc). The
+  /// payload of an all-gather is what all ranks put in, that of an all-to-all what travels between
+  /// them.
   [[nodiscard]] std::int64_t buffer_of(OpId id) const {
     const std::int64_t payload = dag_.payload(id).value;
-    const auto others = static_cast<std::int64_t>(on_[id.index()].size()) - 1;
+    const auto ranks = static_cast<std::int64_t>(on_[id.index()].size());
     const auto kind = static_cast<CollectiveKind>(dag_.record(id).sub);
-    return kind == CollectiveKind::all_to_all && others > 0 ? payload / others : payload;
+    if (kind == CollectiveKind::all_gather) return payload / ranks;
+    return kind == CollectiveKind::all_to_all && ranks > 1 ? payload / (ranks - 1) : payload;
   }
   /// The operation's node on one of its devices. First what it waits for elsewhere.
   void add(OpId id, std::int32_t device) {

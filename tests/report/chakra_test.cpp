@@ -65,6 +65,20 @@ std::size_t count_of(const std::string& text, const std::string& word) {
   return count;
 }
 
+TEST_CASE("chakra: the size of a collective is what a rank puts in") {
+  const auto size_of = [](const std::string& kind) {
+    const testing::NotedDag noted = dag_of("r: " + kind + " d0,d1,d2,d3 4MB");
+    Timeline timeline;
+    timeline.spans = {{Seconds{0}, Seconds{1}}};
+    const ChakraTraces traces = chakra_traces(noted.dag, star_of(4, "1 GB/s", "1 us"), timeline);
+    const std::string text = decoded(traces.ranks[0]), key = "name: \"comm_size\"\n    int64_val: ";
+    return text.substr(text.find(key) + key.size(), 8);
+  };
+  CHECK(size_of("all-reduce").starts_with("4000000\n"));
+  CHECK(size_of("reduce-scatter").starts_with("4000000\n"));
+  CHECK(size_of("all-gather").starts_with("1000000\n"));
+}
+
 TEST_CASE("chakra: by hand, a kernel, a transfer and a sum of two ranks") {
   const testing::NotedDag noted =
       dag_of("a: compute d0 3us; t: transfer d0->d1 1MB after a; r: all-reduce d0,d1 4MB after t");
