@@ -287,7 +287,7 @@ Experiment::Experiment(const Request& asked)
     slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
     request.sim.shared_gpus = sim::shared_gpus_of(*profile, cluster);
   }
-  set_hosts(request, profile, calibration, cluster, batch);
+  set_hosts(request, profile, calibration);
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (of_layers) {
     const auto times =

@@ -4,59 +4,42 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <set>
 
 #include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
 
 namespace parsim::experiment {
 
-namespace {
-
-/// GPUs by machine, of those that have some.
-std::map<NodeId, std::int64_t> gpus_by_machine(const Cluster& cluster) {
-  std::map<NodeId, std::int64_t> counts;
-  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) ++counts[cluster[gpu].node];
-  return counts;
-}
-
-struct Machines {
-  std::int64_t gpus = 0, most = 0;  ///< of all machines, of the fullest
-};
-
-Machines machines_of(const Cluster& cluster) {
-  Machines machines;
-  for (const auto& [machine, count] : gpus_by_machine(cluster)) {
-    machines.gpus += count;
-    machines.most = std::max(machines.most, count);
-  }
-  return machines;
-}
-
-}  // namespace
-
-Seconds input_time(double rate, std::int64_t batch, const Cluster& cluster) {
-  if (rate <= 0) return {};
-  const auto machines = static_cast<double>(gpus_by_machine(cluster).size());
-  return Seconds{static_cast<double>(batch) / (rate * machines)};
-}
-
-Seconds host_delay(const RunCalibration& calibration, std::int64_t batch, const Cluster& cluster) {
-  const auto [gpus, most] = machines_of(cluster);
-  const double further = std::max(0.0, static_cast<double>(most) - calibration.devices);
-  return Seconds{calibration.host * further * static_cast<double>(batch) /
-                 static_cast<double>(gpus)};
+double read_by_fullest(std::span<const MachineReads> reads, Seconds step) {
+  std::int64_t most = 0;
+  for (const MachineReads& machine : reads) most = std::max(most, machine.samples);
+  return step > Seconds{} ? static_cast<double>(most) / step.count() : 0;
 }
 
 void set_hosts(Request& request, const std::optional<Profile>& profile,
-               const std::optional<RunCalibration>& calibration, const Cluster& cluster,
-               std::int64_t batch) {
+               const std::optional<RunCalibration>& calibration) {
   request.sim.steps_follow = request.given.contains("--launch-interval");
   if (profile && profile->launch.samples > 0 && !request.sim.steps_follow) {
     request.sim.launch_interval = profile->launch.median;
   }
-  if (calibration) request.sim.host_delay = host_delay(*calibration, batch, cluster);
-  request.sim.least_step = input_time(request.input_rate, batch, cluster);
+  if (calibration) {
+    request.sim.host_delay.per_sample = Seconds{calibration->host};
+    request.sim.host_delay.devices = calibration->devices;
+  }
+  request.sim.input_rate = request.input_rate;
 }
+
+namespace {
+
+std::set<NodeId> machines_with_gpus(const Cluster& cluster) {
+  std::set<NodeId> machines;
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu))
+    machines.insert(cluster[gpu].node);
+  return machines;
+}
+
+}  // namespace
 
 std::string hosts_summary(const Request& request) {
   std::string text;
@@ -69,17 +52,27 @@ std::string hosts_summary(const Request& request) {
   return text;
 }
 
-std::string input_line(const Experiment& experiment, double samples_per_second) {
+std::string input_line(const Experiment& experiment, std::span<const RunResult> results) {
   const auto says = [](const FittedStep& row) { return row.host.has_value(); };
   if (experiment.request.input_rate > 0 || tokens_per_sample(experiment.network) > 0 ||
       (experiment.calibration &&
        std::any_of(experiment.calibration->by.begin(), experiment.calibration->by.end(), says))) {
     return {};
   }
-  const auto [gpus, most] = machines_of(experiment.cluster);
-  const double each = samples_per_second * static_cast<double>(most) / static_cast<double>(gpus);
+  const RunResult* most = nullptr;
+  for (const RunResult& result : results) {
+    if (!result.fits() || (most != nullptr && result.read_by_host <= most->read_by_host)) continue;
+    most = &result;
+  }
+  if (most == nullptr || most->read_by_host <= 0) return {};
+  // One that reads all but for rounding has no others that read.
+  const bool alone = std::llround(most->read_by_host) >= std::llround(most->samples_per_second);
+  const std::set<NodeId> machines = machines_with_gpus(experiment.cluster);
   return fmt::format("hosts: assumed to keep up with {} samples/s from {} (--input-rate)",
-                     std::llround(each), gpus == most ? "the machine" : "each machine");
+                     std::llround(most->read_by_host),
+                     !alone                ? "each machine"
+                     : machines.size() > 1 ? "one machine"
+                                           : "the machine");
 }
 
 }  // namespace parsim::experiment

@@ -11,6 +11,7 @@
 #include "core/files.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/faster_links.hpp"
+#include "experiment/hosts.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/trainer_run.hpp"
 #include "lowering/lower.hpp"
@@ -298,6 +299,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   if (result.step_time > Seconds{}) {
     result.samples_per_second = static_cast<double>(plan.batch) / result.step_time.count();
   }
+  result.read_by_host = read_by_fullest(run.dag.reads, result.step_time);
   result.flops = step_flops(run.dag, experiment.cluster);
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);

@@ -52,6 +52,7 @@ struct RunResult {
   std::string strategy, error;
   Seconds step_time{};
   double samples_per_second = 0.0;
+  double read_by_host = 0.0;  ///< samples a second, of the machine that reads most
   StepFlops flops{};
   StepUpkeep upkeep{};
   Bytes moved{};

@@ -8,6 +8,7 @@
 
 #include "lowering/dag_sink.hpp"
 #include "lowering/folded_runs.hpp"
+#include "lowering/machine_reads.hpp"
 #include "lowering/walk_passes.hpp"
 #include "lowering/walk_sums.hpp"
 
@@ -27,6 +28,7 @@ ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan, 
     ExecDag dag(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision);
     dag.strategy = plan.strategy;
     dag.cluster = plan.cluster;
+    dag.reads = machine_reads(network, cluster, plan);
     DagSink sink(dag, ranks);
     Walk<DagSink>(parts, sink).run();
     sink.end();

@@ -121,12 +121,8 @@ std::vector<std::string> source_lines(const experiment::Experiment& experiment,
   lines.push_back("network: " + experiment::communication_model(sim, experiment.cluster));
   const std::string communication = experiment::communication_line(experiment, results);
   if (!communication.empty()) lines.push_back(communication);
-  double most = 0;
-  for (const experiment::RunResult& result : results) {
-    if (result.fits()) most = std::max(most, result.samples_per_second);
-  }
-  const std::string input = experiment::input_line(experiment, most);
-  if (most > 0 && !input.empty()) lines.push_back(input);
+  const std::string input = experiment::input_line(experiment, results);
+  if (!input.empty()) lines.push_back(input);
   return lines;
 }
 

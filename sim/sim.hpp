@@ -75,6 +75,14 @@ struct LibraryTerms {
   std::string without{};  ///< a system whose own measurements are left out
 };
 
+/// What hosts do before every step while their devices wait; it counts towards what their samples
+/// take: `step`, and for each of a device's samples `per_sample` times the devices of its machine
+/// that read beyond `devices`.
+struct HostDelay {
+  Seconds step{}, per_sample{};
+  double devices = 1;
+};
+
 struct SimOptions {
   Fidelity fidelity = Fidelity::hops;
   CollectiveCost collectives = CollectiveCost::ideal;
@@ -98,11 +106,11 @@ struct SimOptions {
   /// order, the first one before the step; an operation of several devices waits for the hosts of
   /// all of them. 0: all operations are launched at the start.
   Seconds launch_interval{};
-  /// What hosts take to prepare the samples of a step. A step that would be shorter starts as much
-  /// later: its devices wait for their samples.
-  Seconds least_step{};
-  /// What hosts do before every step while their devices wait; it counts towards least_step.
-  Seconds host_delay{};
+  /// Samples a second that each machine's host prepares; 0: as many as its devices want. A step
+  /// that would be shorter than the slowest host takes (ExecDag::reads) starts as much later: its
+  /// devices wait for their samples.
+  double input_rate = 0;
+  HostDelay host_delay{};
   /// Steps follow one another without a wait, so that a host that is faster than its device is
   /// ahead of it all the time. False: hosts start each step with its first launch.
   bool steps_follow = false;

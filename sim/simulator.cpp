@@ -101,12 +101,23 @@ class Simulator final : public Executor {
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
     if (!blocked.empty()) throw SimulationError(blocked);
-    wait_for_hosts(timeline);
+    wait_for_hosts(dag.reads, timeline);
     return timeline;
   }
 
-  void wait_for_hosts(Timeline& timeline) const {
-    const Seconds wait = std::max(options_.host_delay, options_.least_step - makespan(timeline));
+  void wait_for_hosts(const std::vector<MachineReads>& reads, Timeline& timeline) const {
+    const HostDelay& hosts = options_.host_delay;
+    Seconds delay{}, input{};
+    for (const MachineReads& machine : reads) {
+      const auto samples = static_cast<double>(machine.samples);
+      const auto devices = static_cast<double>(machine.devices);
+      delay = std::max(
+          delay, std::max(0.0, devices - hosts.devices) * samples / devices * hosts.per_sample);
+      if (options_.input_rate > 0) {
+        input = std::max(input, Seconds{samples / options_.input_rate});
+      }
+    }
+    const Seconds wait = std::max(hosts.step + delay, input - makespan(timeline));
     if (wait <= Seconds{0}) return;
     for (Span& span : timeline.spans) {
       span.start += wait;

@@ -41,7 +41,7 @@ void check_smpi(const SimOptions& options) {
     refuse("traces do not say when a host launches its operations",
            "a profile without a launch interval");
   }
-  if (options.least_step > Seconds{0}) {
+  if (options.input_rate > 0) {
     refuse("traces do not say when a host has its samples ready", "no --input-rate with --smpi");
   }
   if (slowdowns.has_contention()) {

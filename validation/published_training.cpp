@@ -215,7 +215,7 @@ Training::Training(const Claim& claim)
 double Training::simulated(double kernels, double links, double host,
                            experiment::StepParts* parts) const {
   sim::SimOptions options = options_;
-  options.host_delay = Seconds{host};
+  options.host_delay.step = Seconds{host};
   options.engine = sim::Engine::automatic;
   const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
     const auto cost = sim::make_scaled(tiles, kernels);

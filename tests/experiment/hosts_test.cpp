@@ -2,11 +2,15 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "experiment/precision.hpp"
 #include "experiment/run.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/machine_reads.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/approx.hpp"
 #include "topologies/topologies.hpp"
@@ -14,12 +18,35 @@
 namespace parsim::experiment {
 namespace {
 
-TEST_CASE("hosts: a batch is fed by the machines that have GPUs, by hand") {
-  const Cluster four = topologies::load_cluster("nodes:4x2,device=v100-pcie", "test");
-  CHECK(input_time(100, 800, four).count() == testing::approx(2));
-  CHECK(input_time(100, 800, topologies::load_cluster("star:8,device=v100-pcie", "test")).count() ==
-        testing::approx(8));
-  CHECK(input_time(0, 800, four).count() == 0);
+/// What the machines of a plan read.
+std::vector<MachineReads> reads_of(const std::string& strategy, const std::string& cluster,
+                                   std::int64_t batch, strategies::StrategyOptions options = {}) {
+  Request request;
+  request.network = "resnet18";
+  request.cluster = cluster;
+  request.batch = batch;
+  static_cast<strategies::StrategyOptions&>(request) = std::move(options);
+  const Experiment experiment(request);
+  const Planned planned = make_plan(experiment, strategies::strategy(strategy, "test"));
+  const auto reads = lowering::machine_reads(experiment.network, experiment.cluster, planned.plan);
+  CHECK(lowering::lower(experiment.network, experiment.cluster, planned.plan).reads == reads);
+  return reads;
+}
+
+TEST_CASE("hosts: a machine reads the samples of its devices, each once, by hand") {
+  using Reads = std::vector<MachineReads>;
+  CHECK(reads_of("data", "nodes:4x2,device=v100-pcie", 80) == Reads{{2, 20}});
+  CHECK(reads_of("data", "star:8,device=v100-pcie", 80) == Reads{{8, 80}});
+  CHECK(reads_of("data", "nodes:2x4,device=v100-pcie,placement=1+3", 80) ==
+        Reads{{1, 20}, {3, 60}});
+  // A pipeline's first stage reads all, filters of one sample read it together.
+  strategies::StrategyOptions two;
+  two.micro_batches = 4;
+  CHECK(reads_of("pipeline", "nodes:2x1,device=v100-pcie", 80, two) == Reads{{1, 80}});
+  strategies::StrategyOptions groups;
+  groups.tensor_parallel = 2;
+  groups.pipeline_parallel = 1;
+  CHECK(reads_of("tensor", "nodes:2x2,device=v100-pcie", 80, groups) == Reads{{2, 40}});
 }
 
 TEST_CASE("hosts: no step is shorter than its input, and devices wait for the difference") {
@@ -47,11 +74,42 @@ TEST_CASE("hosts: no step is shorter than its input, and devices wait for the di
   CHECK(hosts_summary(request) == "; hosts feed 3000 samples/s each");
 }
 
+TEST_CASE("hosts: the slowest one counts, and what measured rows add is by machine") {
+  Request request;
+  request.network = "resnet50";
+  request.cluster = "nodes:2x4,device=v100-pcie,placement=1+3";
+  request.strategies = {"data"};
+  request.batch = 128;
+  request.input_rate = 100;
+  CHECK(simulated_step(Experiment(request),
+                       make_plan(Experiment(request), strategies::strategy("data", "test")).plan)
+            .count() == testing::approx(96 / 100.0));
+  request.input_rate = 0;
+  const auto step = [&] {
+    const Experiment experiment(request);
+    const Planned planned = make_plan(experiment, strategies::strategy("data", "test"));
+    return run_plan(experiment, planned).result.step_time;
+  };
+  const Seconds alone = step();
+  FittedStep row;
+  row.device = "v100-pcie";
+  row.network = "ResNet-50";
+  row.kernels = 1;
+  row.host = 1e-3;
+  row.devices = 1;
+  request.fitted = {row};
+  // 32 samples of a device, two devices of its machine beyond the one of the row.
+  CHECK((step() - alone).count() == testing::approx(2 * 32 * 1e-3));
+}
+
 TEST_CASE("hosts: results say what each machine has to feed, unless something says what it can") {
   Request request;
   request.network = "resnet50";
   request.cluster = "nodes:2x8,device=v100-pcie,placement=8+4";
-  const auto line = [&] { return input_line(Experiment(request), 1200); };
+  RunResult result;
+  result.samples_per_second = 1200;
+  result.read_by_host = 800;
+  const auto line = [&] { return input_line(Experiment(request), std::array{result}); };
   CHECK(line() == "hosts: assumed to keep up with 800 samples/s from each machine (--input-rate)");
   FittedStep row;
   row.device = "v100-pcie";
@@ -61,7 +119,9 @@ TEST_CASE("hosts: results say what each machine has to feed, unless something sa
   request.fitted[0].host = 1e-6;
   CHECK(line().empty());
   request.fitted.clear();
-  request.cluster = "star:3,device=v100-pcie";
+  result.read_by_host = 1200;
+  CHECK(line() == "hosts: assumed to keep up with 1200 samples/s from one machine (--input-rate)");
+  request.cluster = "nodes:1x3,device=v100-pcie";
   CHECK(line() == "hosts: assumed to keep up with 1200 samples/s from the machine (--input-rate)");
   request.input_rate = 1e4;
   CHECK(line().empty());

@@ -51,7 +51,8 @@ TEST_CASE("launch: a step waits for its samples, and is as it was after that") {
   const auto with_least = [&](Engine engine, Seconds least) {
     SimOptions options;
     options.engine = engine;
-    options.least_step = least;
+    options.input_rate = least > 0us ? 1 / least.count() : 0;
+    sketch.dag.reads = {{1, 1}};
     return make_simulator(cluster, cost, options)->run(sketch.dag);
   };
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
