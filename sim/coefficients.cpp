@@ -58,6 +58,18 @@ KernelFactors read_kernel_factors(Precision precision) {
   return factors;
 }
 
+WinogradShares read_winograd(const std::string& family, Precision operands) {
+  WinogradShares shares;
+  if (operands != Precision::fp32) return shares;
+  static const CsvTable table = embedded_table("sim/winograd.csv");
+  for (const CsvTable::Row& row : table.rows) {
+    if (table.at(row, "family") != family) continue;
+    shares = {table.number(row, "fused"), table.number(row, "prologue"),
+              table.number(row, "transforms"), table.number(row, "weight_transforms")};
+  }
+  return shares;
+}
+
 std::vector<Coefficients> read_coefficients() {
   const CsvTable table = embedded_table("sim/coefficients.csv");
   std::vector<Coefficients> all;
@@ -77,7 +89,8 @@ std::vector<Coefficients> read_coefficients() {
         {table.at(row, "family"), operands, number("architecture"), number("memory_rate") * 1e9,
          efficiency("constant_"), efficiency("tiles_"), number("tiles_area_exponent"),
          number("tiles_step_us") * 1e-6, number("tiles_winograd3"), number("tiles_winograd5"),
-         number("sustained"), table.at(row, "convolutions") == "own",
+         read_winograd(table.at(row, "family"), operands), number("sustained"),
+         table.at(row, "convolutions") == "own",
          number("architecture") == hopper ? read_kernel_factors(operands) : KernelFactors{}});
   }
   return all;

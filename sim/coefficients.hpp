@@ -36,6 +36,13 @@ struct KernelFactors {
   [[nodiscard]] double of(const Kernel& kernel, std::int64_t row_bytes) const;
 };
 
+/// Of Winograd's 3 x 3 convolutions in FP32 (sim/winograd.hpp, winograd.csv).
+struct WinogradShares {
+  double fused = 0;                              ///< part of the peak; 0: not measured
+  double prologue = 0;                           ///< channels
+  double transforms = 1, weight_transforms = 1;  ///< parts of the memory rate
+};
+
 /// Numbers of one card and precision.
 struct Coefficients {
   std::string family;                    ///< device models whose name begins so
@@ -49,6 +56,7 @@ struct Coefficients {
   double area_exponent = 0;  ///< smaller tiles are slower: (area / 32768)^area_exponent
   double step = 0;           ///< seconds for 32 steps along the inner dimension, at least
   double winograd3 = 1, winograd5 = 1;  ///< gains of 3x3 and 5x5 convolutions of stride 1
+  WinogradShares winograd;              ///< where measured, instead of `winograd3`
 
   /// Time of compute-bound kernels under load all the time, as in training, over that of the single
   /// ones that the rest is fitted to.

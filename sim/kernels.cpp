@@ -106,6 +106,13 @@ Gemms gemms_of(const Conv& conv, const Region& in, std::int64_t in_channels, con
     all.data.spectrum = {tiles, c, filters};
     all.weights.spectrum = {c, filters, tiles};
   }
+  if (kernel == 3) {
+    const auto image_of = [](const Region& region) {
+      return Image{region[0].size(), region[2].size(), region[3].size()};
+    };
+    all.forward.image = all.weights.image = image_of(part.out);
+    all.data.image = image_of(in);
+  }
   for (Kernel* gemm_kernel : {&all.forward, &all.data, &all.weights}) {
     gemm_kernel->winograd = winograd ? kernel : 0;
     gemm_kernel->shape = shape_of(conv, in_channels, taps, strides > 1);

@@ -88,6 +88,12 @@ struct Spectrum {
   std::int64_t m = 0, n = 0, k = 0;
 };
 
+/// The images of a 3 x 3 convolution of stride 1: what it writes, or, of a weights' gradient, the
+/// gradient that it reads.
+struct Image {
+  std::int64_t samples = 0, rows = 0, columns = 0;
+};
+
 /// A kernel. A matrix product of m × k by k × n, `batches` times; a convolution as the product it
 /// is equal to ("implicit GEMM"), with N samples, P × Q outputs each, C channels of H × W, K
 /// filters of R × S:
@@ -112,7 +118,8 @@ struct Kernel {
   /// memory. Rows of 16-bit elements that are no multiple of 8 cannot be read by 16 bytes.
   std::int64_t row_alignment = 8;
   KernelShape shape = KernelShape::plain;
-  std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
+  std::int64_t winograd = 0;     ///< 3 or 5: a square convolution that has a Winograd form; else 0
+  std::optional<Image> image{};  ///< of a 3 x 3 convolution of stride 1, without groups
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
   double fp32_elements = 0;            ///< read and written in FP32 in steps of any precision
   double converted = 0;  ///< elements read in one of both precisions and written in the other

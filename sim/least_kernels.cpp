@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/winograd.hpp"
+
 namespace parsim::sim {
 
 namespace {
@@ -154,7 +156,9 @@ double tile_time(double flops, std::int64_t m, std::int64_t n, const TileRates& 
 LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,
                           std::int64_t element_bytes) {
   const Kernel& whole = gemm.whole;
-  const double gain = whole.winograd == 3   ? rates.winograd3
+  const bool by_winograd = has_winograd(whole, rates);
+  const double gain = by_winograd           ? 1.0
+                      : whole.winograd == 3 ? rates.winograd3
                       : whole.winograd == 5 ? rates.winograd5
                                             : 1.0;
   const double moved = whole.elements * static_cast<double>(element_bytes) / rates.memory;
@@ -165,6 +169,9 @@ LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,
   double fixed = rates.overhead * factor;
   double least = factor * std::max(moved, tile_time(gemm.multiplied, whole.m, whole.n, rates,
                                                     whole.kind, std::max(1.0, gain)));
+  if (by_winograd) {
+    least = std::min(least, std::max(moved, least_winograd_time(whole, gemm.multiplied, rates)));
+  }
   if (whole.spectrum && rates.spectral) {
     const Spectrum& s = *whole.spectrum;
     constexpr double reals = 2, spectrum_bytes = 4;

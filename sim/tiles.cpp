@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/errors.hpp"
+#include "sim/winograd.hpp"
 
 namespace parsim::sim {
 
@@ -54,6 +55,9 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
   rates.step = row.step;
   rates.winograd3 = row.winograd3;
   rates.winograd5 = row.winograd5;
+  rates.winograd = {row.winograd.fused * each / row.sustained, row.winograd.prologue,
+                    row.winograd.transforms * memory.value,
+                    row.winograd.weight_transforms * memory.value};
   rates.overhead = row.tiles.overhead;
   rates.factors = row.factors;
   return rates;
@@ -62,7 +66,9 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
 Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t element_bytes) {
   ensure(gemm.kind != KernelClass::memory, "a memory-bound kernel is no GEMM");
   const auto& rate = rates.rate[static_cast<std::size_t>(gemm.kind)];
-  const double gain = gemm.winograd == 3   ? rates.winograd3
+  const bool by_winograd = has_winograd(gemm, rates);
+  const double gain = by_winograd          ? 1.0
+                      : gemm.winograd == 3 ? rates.winograd3
                       : gemm.winograd == 5 ? rates.winograd5
                                            : 1.0;
   const double by_memory = gemm.elements * static_cast<double>(element_bytes) / rates.memory;
@@ -90,6 +96,7 @@ Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t eleme
   }
   const double factor = rates.factors.of(gemm, gemm.row_alignment * element_bytes);
   const Seconds direct{(rates.overhead + best) * factor};
+  if (by_winograd) return std::min(direct, winograd_time(gemm, rates));
   if (!gemm.spectrum || !rates.spectral) return direct;
   return std::min(direct, spectral_time(gemm, rates, element_bytes));
 }

@@ -23,6 +23,8 @@ struct TileRates {
   double memory = 1;  ///< bytes/s
   double step = 0;    ///< seconds along the inner dimension
   double winograd3 = 1, winograd5 = 1;
+  /// FLOP/s of one multiprocessor, and bytes/s; the prologue as it is.
+  WinogradShares winograd;
   double overhead = 0;  ///< seconds
   KernelFactors factors;
   bool spectral = true;  ///< convolutions may take spectra: not faster where tensor cores multiply
@@ -46,6 +48,9 @@ struct TileRates {
 /// Or, where the kernel has a spectrum and that is faster, by FFT: memory-bound transforms (tensors
 /// and spectra read or written once), and one real GEMM for the complex ones, m × 2k by 2k × 2n at
 /// every frequency, without Winograd.
+///
+/// Or, of a 3 x 3 convolution with Winograd's coefficients, the faster of that without Winograd's
+/// gain and winograd_time (sim/winograd.hpp).
 ///
 /// All of it times the factor of the kernel's shape, or of its rows' alignment (KernelFactors).
 ///
