@@ -98,7 +98,9 @@ class TileCosts final : public NetworkCosts {
         cost.origin = near ? Origin::published : Origin::modelled;
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
-        if (is_convolution(kernel) && !rates.own_convolutions) cost.origin = Origin::guessed;
+        if (is_convolution(kernel) && (!rates.own_convolutions || guesses_groups(kernel, rates))) {
+          cost.origin = Origin::guessed;
+        }
         if (kernel.attends && rates.attention.model) cost.origin = rates.attention.origin;
       }
     }
@@ -247,6 +249,14 @@ class TileCosts final : public NetworkCosts {
     device.own_convolutions = row->own_convolutions;
     device.origin = origin;
     return device;
+  }
+
+  /// No table of kernels has convolutions in groups but Hopper's, and that none of even ones in
+  /// FP32.
+  static bool guesses_groups(const Kernel& kernel, const OneDevice& device) {
+    const bool grouped =
+        kernel.shape == KernelShape::grouped || kernel.shape == KernelShape::even_groups;
+    return grouped && device.tiles && device.tiles->factors.of(kernel, aligned_bytes) == 1;
   }
 
   static bool is_gemm(const Kernel& kernel) {

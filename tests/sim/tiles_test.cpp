@@ -337,6 +337,29 @@ TEST_CASE("tiles: every device has a cost, and more samples never take less time
   }));
 }
 
+TEST_CASE("tiles: convolutions in groups are guessed where no table has them") {
+  // Only Hopper's rows have groups (kernel_factors.csv), none of even ones in FP32.
+  const auto origin = [](const std::string& type, std::int64_t filters, Precision precision) {
+    Network network;
+    const LayerId image = add_input(network, "in", image_shape(128, 28, 28));
+    const Window window{3, 1, 1, 1};
+    const LayerId conv =
+        add_layer(network, "conv", Conv{filters, {window, window}, 32, false}, {image});
+    const Part part{whole(network[conv].out, 8), {}};
+    return make_tile_costs(one_gpu(type))
+        ->compute(network, conv, part, Pass::forward, DeviceId{0}, precision)
+        .origin;
+  };
+  for (const char* type : {"p100-pcie", "v100-sxm2", "t4"}) {
+    CHECK(origin(type, 128, Precision::fp32) == Origin::guessed);
+    CHECK(origin(type, 256, Precision::fp32) == Origin::guessed);
+  }
+  CHECK(origin("h100-sxm5", 256, Precision::tf32) == Origin::modelled);
+  CHECK(origin("h100-sxm5", 128, Precision::tf32) == Origin::modelled);
+  CHECK(origin("h100-sxm5", 128, Precision::fp32) == Origin::guessed);
+  CHECK(origin("h100-sxm5", 256, Precision::fp32) == Origin::modelled);
+}
+
 TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
   const Network network = networks::load_network("lenet5", {}, "test");
   const auto origin = [&](const std::string& type, Precision precision) {
