@@ -162,6 +162,7 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   file.zero_stage = static_cast<std::int32_t>(words.integer("zero-stage", 0).value_or(2));
   if (*file.zero_stage > 3) words.refuse("zero-stage", "0 to 3");
   if (*file.zero_stage < 3) file.bucket = after_backward;
+  check_deepspeed_zero(words, network, groups.data, true, file);
   constexpr std::string_view steps_at = "gradient-accumulation-steps";
   if (words.has(steps_at) && words.text(steps_at) != "auto") {
     file.micro_batches = static_cast<std::int32_t>(*words.integer(steps_at));

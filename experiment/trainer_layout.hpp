@@ -52,6 +52,12 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
 void set_bucket(const TrainerWords& words, std::string_view name, bool overlaps,
                 const std::string& at, LayoutFile& file);
 
+/// Once the stage of ZeRO is known: notes where DeepSpeed all-reduces gradients that a plan
+/// reduce-scatters, or sums them in one bucket in stage 3. Throws InputError for parameters that
+/// stage 3 would not shard.
+void check_deepspeed_zero(const TrainerWords& words, const Network& network, std::int64_t replicas,
+                          bool overlaps, LayoutFile& file);
+
 /// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
 ///
 /// asked_batch   --batch, in place of what is "auto"

@@ -286,6 +286,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   }
   set_bucket(words, "zero_optimization.reduce_bucket_size", overlaps && *file.zero_stage > 0,
              words.has(overlap_at) ? words.where(overlap_at) : words.file(), file);
+  check_deepspeed_zero(words, network, groups.data, overlaps, file);
   // What the script decides otherwise, options decide here.
   if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");
   words.check_spelling();

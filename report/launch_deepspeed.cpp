@@ -51,6 +51,10 @@ std::string deepspeed_json(const CarriedPlan& carried) {
   out.key("zero_optimization").open_object();
   out.key("stage").integer(*degrees.zero);
   out.key("overlap_comm").boolean(true);
+  if (*degrees.zero == 1 || *degrees.zero == 2) {
+    // Else gradients are all-reduced (stage_1_and_2.py, average_tensor).
+    out.key("use_multi_rank_bucket_allreduce").boolean(false);
+  }
   out.close_object();
   if (*degrees.tp > 1) {
     out.key("tensor_parallel").open_object();

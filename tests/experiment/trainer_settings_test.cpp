@@ -178,7 +178,7 @@ TEST_CASE("trainer file: Megatron-LM's layouts begin with E, end with L, and hav
 TEST_CASE("trainer file: stage 3 gathers weights by units, with and without overlap") {
   const std::string stage =
       "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, "
-      "\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": ";
+      "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1000, \"overlap_comm\": ";
   const std::string note =
       "sums of gradients and gathers of weights do not overlap with kernels there; they do in this "
       "step, which is too short";
@@ -214,6 +214,50 @@ TEST_CASE("trainer file: buckets of gradients have the elements that the file sa
   CHECK(deepspeed(1, "1000") == Bytes{2000});
   CHECK(deepspeed(1, "\"auto\"") == std::nullopt);
   CHECK(deepspeed(3, "5e8") == std::nullopt);
+}
+
+TEST_CASE("trainer file: how DeepSpeed's ZeRO sums gradients and keeps weights") {
+  const auto read = [](int stage, const std::string& more) {
+    return settings_in("{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": " +
+                           std::to_string(stage) + ", \"overlap_comm\": true" + more + "}}",
+                       "ds.json");
+  };
+  const auto notes = [&](int stage, const std::string& more) { return read(stage, more).notes; };
+  // The network has 0.4 million parameters, the largest matrices 16,384.
+  const std::string small = ", \"reduce_bucket_size\": 1e5", no = "\": false",
+                    multi = ", \"use_multi_rank_bucket_allreduce", scatter = ", \"reduce_scatter",
+                    keep = ", \"stage3_param_persistence_threshold\": ";
+  const std::string sums =
+      "DeepSpeed all-reduces gradients; this step has reduce-scatters, which move half the bytes, "
+      "and is too short";
+  const std::vector<std::string> by_default{
+      "ds.json: DeepSpeed all-reduces gradients, unless \"use_multi_rank_bucket_allreduce\" is "
+      "false; this step has reduce-scatters, which move half the bytes, and is too short"};
+  CHECK(notes(0, scatter + no).empty());
+  for (const int stage : {1, 2}) {
+    CHECK(notes(stage, "") == by_default);
+    CHECK(notes(stage, multi + no).empty());
+    CHECK(notes(stage, multi + no + scatter + no) ==
+          std::vector{"ds.json:1:zero_optimization.reduce_scatter: " + sums});
+    CHECK(notes(stage, keep + "1e9") == by_default);
+  }
+  CHECK(notes(3, small).empty());
+  CHECK(notes(3, small + scatter + no) ==
+        std::vector{"ds.json:1:zero_optimization.reduce_scatter: " + sums});
+  const std::string one =
+      " elements holds all gradients: DeepSpeed sums them after the backward pass; they overlap "
+      "with it in this step, which is too short";
+  CHECK(notes(3, "") == std::vector{"ds.json: a bucket of 5e+08" + one});
+  CHECK(notes(3, ", \"reduce_bucket_size\": 2000000") ==
+        std::vector{"ds.json:1:zero_optimization.reduce_bucket_size: a bucket of 2e+06" + one});
+  CHECK(notes(3, ", \"reduce_bucket_size\": \"auto\"").empty());
+  CHECK(notes(3, small + keep + "\"auto\"").empty());
+  CHECK(notes(3, small + keep + "64").empty());
+  CHECK(
+      testing::refusal_of([&] { (void)read(3, small + keep + "1e9"); }) ==
+      "ds.json:1:zero_optimization.stage3_param_persistence_threshold: 1000000000 elements, which "
+      "leaves 100 % of the parameters whole on each GPU; accepted: 5 % at most; stage 2 leaves all "
+      "whole");
 }
 
 TEST_CASE("trainer file: torchtitan reduces after every micro-batch, accelerate once a step") {
