@@ -98,6 +98,19 @@ double microseconds(const CsvTable& table, const CsvTable::Row& row,
   return table.number(row, time);
 }
 
+/// Refuses a unit that contradicts the column "metric": of "step time (ms)" without a unit, 95
+/// would be images/s.
+void check_metric(const CsvTable& table, const CsvTable::Row& row) {
+  const std::string metric = lower_case(table.at(row, "metric")), unit = table.at(row, "unit");
+  const auto has = [&](std::string_view word) { return metric.find(word) != std::string::npos; };
+  const bool time = has("time") || has("latency") || has("duration");
+  const bool rate = has("throughput") || has("/s") || has("per second");
+  if (time == rate || time == (unit == "ms")) return;
+  throw InputError(fmt::format("{}:{}:unit", table.file, row.line),
+                   fmt::format("'{}' for '{}'", unit, table.at(row, "metric")),
+                   time ? "accepted: ms" : "accepted: images/s or samples/s");
+}
+
 void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim) {
   const bool by_rank = table.has("collective") && table.has("data_MiB");
   if (by_rank) claim.what["size_bytes"] = bytes_of_mebibytes(table, row);
@@ -119,6 +132,7 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     claim.unit = table.at(row, "unit");
     claim.ran = !table.at(row, "value").empty() || !failed_for_memory(table.at(row, "status"));
     if (!claim.ran) return;
+    check_metric(table, row);
     claim.expected = table.number(row, "value");
   } else {
     throw InputError(

@@ -211,4 +211,27 @@ TEST_CASE("measurements: collectives with a column time_us, and rows that are no
   CHECK(PublishedPredictor(claims)(claims[1]).reason == "not usable, according to its source");
 }
 
+TEST_CASE("measurements: a unit that contradicts the metric is refused") {
+  const auto refused = [](const std::string& metric, const std::string& unit) {
+    return testing::refusal_of([&] {
+      (void)read_measurements(
+          "model,batch,metric,value,unit\nresnet50,32," + metric + ",95," + unit + "\n", "t.csv",
+          "t");
+    });
+  };
+  CHECK(refused("step time (ms)", "") == "t.csv:2:unit: '' for 'step time (ms)'; accepted: ms");
+  CHECK(refused("Iteration time", "images/s") ==
+        "t.csv:2:unit: 'images/s' for 'Iteration time'; accepted: ms");
+  CHECK(refused("training throughput", "ms") ==
+        "t.csv:2:unit: 'ms' for 'training throughput'; accepted: images/s or samples/s");
+  for (const auto& [metric, unit] : {std::pair{"step time", "ms"},
+                                     {"training throughput", ""},
+                                     {"throughput", "samples/s"},
+                                     {"", ""},
+                                     {"median of runs", "ms"}}) {
+    CAPTURE(metric);
+    CHECK(refused(metric, unit) == "accepted");
+  }
+}
+
 }  // namespace parsim::validation
