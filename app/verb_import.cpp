@@ -13,6 +13,7 @@
 #include "core/files.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/measured_step.hpp"
+#include "experiment/utilization.hpp"
 #include "report/result_parts.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
@@ -284,8 +285,9 @@ std::optional<std::string> other_gpu(const experiment::KinetoTrace& trace, const
                      product->second, known, cluster[device].name, model);
 }
 
-void check_measured(const MeasuredStep& step, const Cluster& cluster, const std::string& path) {
-  if (step.measured_mfu <= 1) return;
+void check_measured(const MeasuredStep& step, const Network& network, Precision precision,
+                    const Cluster& cluster, const std::string& path) {
+  if (step.measured_mfu <= experiment::highest_mfu(network, precision)) return;
   throw InputError(
       path,
       fmt::format("a step of {} ms, {} % MFU of {}", three_digits(step.measured.count() * 1e3),
@@ -344,7 +346,8 @@ Outcome run_import(const experiment::Arguments& arguments) {
   const experiment::Run run = experiment::run_plan(experiment, planned);
   MeasuredStep step =
       experiment::compare_with_trace(experiment, run, steps, device, shown_path(path));
-  check_measured(step, experiment.cluster, shown_path(path));
+  check_measured(step, experiment.network, planned.plan.precision, experiment.cluster,
+                 shown_path(path));
   if (const auto other = other_gpu(trace, experiment.cluster, device)) step.notes.push_back(*other);
   if (file) {
     if (step.profile.kernels.empty()) {

@@ -80,6 +80,22 @@ std::string mfu_above_peak(const Network& network, bool calibrated) {
   return why;
 }
 
+double highest_mfu(const Network& network, Precision precision) {
+  constexpr double unmasked = 0.5, winograd = 0.25;
+  double all = 0, needed = 0;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const double flops = counted_flops(network, id, {whole(network[id].out, 1), {}});
+    const auto* conv = network[id].kind.as<Conv>();
+    const bool transforms = conv != nullptr && element_bytes(precision) == 4 &&
+                            std::all_of(conv->windows.begin(), conv->windows.end(),
+                                        [](const Window& window) { return window.kernel >= 3; });
+    all += flops;
+    needed += flops * (is_attention(network[id].kind) ? unmasked : transforms ? winograd : 1);
+  }
+  return needed > 0 ? all / needed : 1;
+}
+
 double StepFlops::mfu(Seconds step) const {
   const double most = step.count() * peak.value;
   return most > 0 ? model.value / most : 0;

@@ -36,6 +36,11 @@ struct StepFlops {
 /// Why a step of the network can have an MFU above 1, with or without calibration.
 [[nodiscard]] std::string mfu_above_peak(const Network& network, bool calibrated = false);
 
+/// No step of the network has a higher MFU: at their peak, kernels leave out half of the attention
+/// scores (a causal mask), and in 32 bits convolutions take a quarter of the products (Winograd's
+/// F(4x4, 3x3): Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks").
+[[nodiscard]] double highest_mfu(const Network& network, Precision precision);
+
 /// Of a forward pass over one sample, as in StepFlops.
 [[nodiscard]] Flops model_forward_flops(const Network& network);
 [[nodiscard]] StepFlops step_flops(const ExecDag& dag, const Cluster& cluster);

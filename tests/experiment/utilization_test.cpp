@@ -124,6 +124,16 @@ TEST_CASE("utilization: above 100 % a note says why") {
   CHECK(mfu_above_peak(images.network).find("Winograd") != std::string::npos);
 }
 
+TEST_CASE("utilization: the highest MFU, by hand") {
+  // 3x3: 2 · 9 · 8 · 8 · 14² FLOPs, of which Winograd's algorithm needs a quarter; 1x1: a ninth of
+  // the FLOPs, all needed. Rectified linear units have none.
+  const Network images =
+      testing::network_of("x: image 8x14x14; conv 8 k3 p1; relu; conv 8 k1; flatten; loss");
+  CHECK(highest_mfu(images, Precision::fp32) == testing::approx((9.0 + 1) / (9.0 / 4 + 1)));
+  CHECK(highest_mfu(images, Precision::fp16) == 1);
+  CHECK(highest_mfu(testing::network_of("x: vector 64; a: dense 64; loss"), Precision::fp32) == 1);
+}
+
 TEST_CASE("waterfall: by hand") {
   // A device computes a product for 4 s, sends for 2 s, of which 1 s overlaps with the product, and
   // updates for 1 s; the other one computes for 1 s.
