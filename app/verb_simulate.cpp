@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/files.hpp"
 #include "core/json.hpp"
+#include "core/vocabulary.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/files.hpp"
@@ -251,13 +252,21 @@ report::LaunchResult launched(report::Trainer trainer, const std::string& folder
   const auto as_run = [&] { return run(carried_by(trainer, experiment, plan)).step_time; };
   report::Launch files = launch_or_nearest(trainer, experiment, plan, as_run);
   const experiment::RunResult own = run(plan);
-  report::LaunchResult result{trainer, folder, std::move(files), own.step_time};
-  experiment::RunResult as_carried = own;
-  if (const Plan carried = carried_by(trainer, experiment, plan); carried != plan) {
-    as_carried = run(carried);
-    result.step = as_carried.step_time;
-    if (result.step != own.step_time) result.planned = own.step_time;
+  report::LaunchResult result{trainer, folder, std::move(files)};
+  const Plan carried = carried_by(trainer, experiment, plan);
+  experiment::RunResult as_carried = carried == plan ? own : run(carried);
+  std::vector<std::string> planned_with;
+  if (as_carried.step_time != own.step_time) {
+    planned_with.emplace_back("the gradient buckets and sends of the plan");
   }
+  const std::int64_t words = vocabulary_of(experiment.network).value_or(0);
+  if (words % result.launch.words_multiple != 0) {
+    as_carried = experiment::run_padded(experiment, carried, result.launch.words_multiple);
+    planned_with.push_back(fmt::format("a vocabulary of {} words", words));
+  }
+  result.step = as_carried.step_time;
+  if (result.step != own.step_time) result.planned = own.step_time;
+  result.planned_with = join(planned_with, " and ");
   if (!as_carried.fits()) result.lacks = experiment::memory_verdict(as_carried);
   for (report::LaunchFile& file : result.launch.files) {
     if (file.name == "README.md") file.text += report::prediction_text(result);

@@ -5,12 +5,17 @@
 
 #include "core/plan.hpp"
 #include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
 
 namespace parsim::experiment {
 
 /// With the trainer's buckets of gradients and its way to send between stages. `trainer`: as
 /// --launch names it.
 [[nodiscard]] Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan);
+
+/// A run of a trainer that pads the vocabulary to a multiple of so many words.
+[[nodiscard]] RunResult run_padded(const Experiment& experiment, const Plan& plan,
+                                   std::int64_t multiple);
 
 /// A plan that is compared with that of a trainer's file: sums of gradients begin after the
 /// backward pass where the trainer does not overlap them. Without such a file, or with --bucket, as

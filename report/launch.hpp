@@ -27,7 +27,8 @@ struct LaunchFile {
 struct Launch {
   std::vector<LaunchFile> files;
   std::vector<std::string>
-      not_carried;  ///< what the files leave out, and what the trainer does instead
+      not_carried;                  ///< what the files leave out, and what the trainer does instead
+  std::int64_t words_multiple = 1;  ///< to which the trainer pads a vocabulary
 };
 
 /// The devices of a plan in the order of Megatron-LM's ranks: those of a tensor-parallel group are

@@ -194,6 +194,7 @@ Launch flagscale_files(const CarriedPlan& carried) {
   for (const auto& line : {repeated_key_heads(carried), padded_vocabulary(carried)}) {
     if (line) launch.not_carried.push_back(*line);
   }
+  launch.words_multiple = words_multiple(carried);
   launch.files = {
       {"conf/train.yaml", fmt::format("defaults:\n"
                                       "  - train: [model, parallelism]\n"

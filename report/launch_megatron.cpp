@@ -160,6 +160,7 @@ Launch megatron_files(const CarriedPlan& carried) {
   for (const auto& line : {repeated_key_heads(carried), padded_vocabulary(carried)}) {
     if (line) launch.not_carried.push_back(*line);
   }
+  launch.words_multiple = words_multiple(carried);
   if (plan.precision == Precision::tf32) {
     launch.not_carried.emplace_back("tf32: PyTorch decides where products of fp32 use it");
   }

@@ -290,16 +290,20 @@ std::optional<std::string> repeated_key_heads(const CarriedPlan& carried) {
 }
 
 std::optional<std::string> padded_vocabulary(const CarriedPlan& carried) {
-  constexpr std::int64_t multiple_by_default = 128;
   const std::optional<std::int64_t> words = vocabulary_of(carried.network);
-  const std::int64_t tensor = carried.stages().front().tp.value_or(1);
-  const std::int64_t multiple = multiple_by_default * tensor;
+  const std::int64_t multiple = words_multiple(carried);
   if (!words || *words % multiple == 0) return std::nullopt;
+constexpr std::int64_t multiple_by_default = 128;
+
+std::int64_t words_multiple(const CarriedPlan& carried) {
+  return multiple_by_default * carried.stages().front().tp.value_or(1);
+}
+
   return fmt::format(
       "a vocabulary of {}: Megatron-LM pads it to {}, a multiple of {} x {} "
-      "(--make-vocab-size-divisible-by x tensor-parallel degree); parsim simulate --plan with this "
-      "file has the step with padding",
-      *words, (*words + multiple - 1) / multiple * multiple, multiple_by_default, tensor);
+      "(--make-vocab-size-divisible-by x tensor-parallel degree)",
+      *words, (*words + multiple - 1) / multiple * multiple, multiple_by_default,
+      multiple / multiple_by_default);
 }
 
 std::string hostfile_of(const std::vector<LaunchMachine>& machines) {

@@ -83,8 +83,10 @@ class CarriedPlan {
 /// each device compute the keys and values that it needs.
 [[nodiscard]] std::optional<std::string> repeated_key_heads(const CarriedPlan& carried);
 
-/// A line where Megatron-LM pads the vocabulary (--make-vocab-size-divisible-by, 128 unless it is
-/// given), which the predicted step does not.
+/// To a multiple of so many words Megatron-LM pads the vocabulary (--make-vocab-size-divisible-by,
+/// 128 unless it is given, times the tensor-parallel degree).
+[[nodiscard]] std::int64_t words_multiple(const CarriedPlan& carried);
+/// A line where it does.
 [[nodiscard]] std::optional<std::string> padded_vocabulary(const CarriedPlan& carried);
 
 /// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.

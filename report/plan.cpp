@@ -14,8 +14,8 @@ namespace {
 
 std::string predicted_step(const LaunchResult& launch) {
   if (!launch.planned) return to_text(launch.step);
-  return fmt::format("{} ({} with the gradient buckets and sends of the plan)",
-                     to_text(launch.step), to_text(*launch.planned));
+  return fmt::format("{} ({} with {})", to_text(launch.step), to_text(*launch.planned),
+                     launch.planned_with);
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ struct LaunchResult {
   std::string lacks{};               ///< "needs 2.10 GiB more (gpu3)" of a plan that does not fit
 };
 /// What the README of the folder says below the command: the predicted step, and what the files
+  std::string planned_with{};        ///< what it has instead
 /// leave out.
 [[nodiscard]] std::string prediction_text(const LaunchResult& launch);
 /// What a plan was written to; "" if not.

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/approx.hpp"
@@ -190,6 +191,37 @@ TEST_CASE("round trip: the step that launch files are predicted to take is that 
   CHECK(bare.out.find("out/ds_config.json leaves to the script, and here is assumed: Adam "
                       "(--optimizer); no activation recomputation (--recompute full, if the model "
                       "does)") != std::string::npos);
+}
+
+TEST_CASE("round trip: launch files are predicted with the vocabulary that their trainer pads") {
+  for (const char* tensor : {"1", "4"}) {
+    CAPTURE(tensor);
+    const testing::TemporaryFolder folder;
+    const std::vector<std::string> question{
+        "--network", "gpt:layers=2,hidden=512,heads=8,seq_length=256,vocab_size=1001",
+        "--cluster", "nodes:1x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s",
+        "--fusion",  "megatron",
+        "--json"};
+    const auto run = [&](std::vector<std::string> words) {
+      words.insert(words.end(), question.begin(), question.end());
+      const testing::Finished done = testing::run_program(PARSIM_PROGRAM, words, folder.folder());
+      CAPTURE(done.err);
+      REQUIRE(done.exit_code == 0);
+      return nlohmann::json::parse(done.out);
+    };
+    const std::vector<std::string> plan{"plan", "--strategy",  "tensor",  "--tp", tensor,
+                                        "--pp", "1",           "--batch", "8",    "--precision",
+                                        "bf16", "--optimizer", "adam"};
+    std::vector<std::string> launch = plan;
+    launch.insert(launch.end(), {"--launch", "megatron", "-o", "out"});
+    const double carried = run(launch)["launch"]["carried_step_time_s"];
+    CHECK(run({"simulate", "--plan", "out"})["step_time_s"] ==
+          testing::approx(carried).epsilon(1e-9));
+    CHECK(run({"simulate", "--plan", "out/plan.json"})["step_time_s"] != carried);
+    const std::string readme = testing::read_text(folder.path("out/README.md"));
+    CHECK(readme.find(" with a vocabulary of 1001 words) a step.\n") != std::string::npos);
+    CHECK(readme.find("- a vocabulary of 1001: Megatron-LM pads it to 1024") != std::string::npos);
+  }
 }
 
 TEST_CASE("round trip: compare says what is gained over a plan of its own file") {

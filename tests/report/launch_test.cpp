@@ -330,8 +330,7 @@ TEST_CASE("launch: what Megatron-LM does to key/value heads and to the vocabular
       "their output, the predicted step replicates them";
   const std::string words =
       "a vocabulary of 256: Megatron-LM pads it to 512, a multiple of 128 x 4 "
-      "(--make-vocab-size-divisible-by x tensor-parallel degree); parsim simulate --plan with this "
-      "file has the step with padding";
+      "(--make-vocab-size-divisible-by x tensor-parallel degree)";
   CHECK(said(made(machines, 2, four), heads) == 1);
   CHECK(said(made(machines, 2, four), words) == 1);
   CHECK(said(made(machines, 2, two), heads) == 0);
