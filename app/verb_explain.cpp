@@ -259,6 +259,9 @@ std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                  report::goodput_row(run.result),
                  plan.notes,
                  {report::inputs_json(experiment)}};
+  for (std::string& note : report::question_notes(experiment, plan.strategy)) {
+    row.notes.push_back(std::move(note));
+  }
   for (std::size_t p = 0; p < parts.size(); ++p) {
     row.waterfall.push_back({static_cast<experiment::StepPart>(p), parts[p]});
   }

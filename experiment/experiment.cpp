@@ -345,8 +345,8 @@ void Experiment::read_layout_file() {
   if (of_trainer && !request.given.contains("--reduce-every")) {
     request.reduce_every = layout->reduce_every.value_or(reduced_by(layout->trainer, {}));
   }
-  request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (of_trainer) assume_what_scripts_decide();
+  request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (!of_trainer && !of_plan) check_keys(*layout, request.layout_file, request);
   const std::string& file = request.layout_file;
   check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
@@ -377,7 +377,7 @@ void Experiment::assume_what_scripts_decide() {
     assumed.emplace_back("one micro-batch (--micro-batches)");
   }
   if (assumed.empty()) return;
-  request.notes.push_back(fmt::format("{} leaves to the script, and here is assumed: {}",
+  layout->notes.push_back(fmt::format("{} leaves to the script, and here is assumed: {}",
                                       request.layout_file, join(assumed, "; ")));
 }
 

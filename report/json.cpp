@@ -191,6 +191,9 @@ RunRow run_row(const experiment::Experiment& experiment, const experiment::RunRe
              experiment.warnings,
              static_cast<std::int64_t>(experiment.request.seed),
              shared};
+  for (std::string& note : question_notes(experiment, result.strategy)) {
+    row.result.notes.push_back(std::move(note));
+  }
   for (std::string& warning : experiment::communication_warnings(result)) {
     row.warnings.push_back(std::move(warning));
   }
@@ -198,6 +201,18 @@ RunRow run_row(const experiment::Experiment& experiment, const experiment::RunRe
 }
 
 }  // namespace
+
+std::vector<std::string> question_notes(const experiment::Experiment& experiment,
+                                        std::string_view strategy) {
+  std::vector<std::string> notes = experiment.request.notes;
+  if (experiment.layout && strategy != experiment::layout_strategy().name) {
+    const std::vector<std::string>& of_file = experiment.layout->notes;
+    std::erase_if(notes, [&](const std::string& note) {
+      return std::find(of_file.begin(), of_file.end(), note) != of_file.end();
+    });
+  }
+  return notes;
+}
 
 std::string version() { return PARSIM_VERSION; }
 
@@ -260,6 +275,9 @@ std::string plan_summary_json(const experiment::Experiment& experiment,
               experiment.warnings,
               static_cast<std::int64_t>(experiment.request.seed),
               {inputs_json(experiment)}};
+  for (std::string& note : question_notes(experiment, plan.strategy)) {
+    row.notes.push_back(std::move(note));
+  }
   if (experiment.request.timings) row.search_time = planned.search_time;
   if (files.launch) {
     row.launch = {files.launch->trainer, {}, files.launch->launch.not_carried, files.launch->step};

@@ -68,6 +68,9 @@ struct Missing {
                                           const std::string& best,
                                           const experiment::Scaling* scaling,
                                           const std::string& advice, const Missing& missing);
+/// The question's notes, for a row of this strategy: those of a trainer's file only for its own.
+[[nodiscard]] std::vector<std::string> question_notes(const experiment::Experiment& experiment,
+                                                      std::string_view strategy);
 /// The inputs of verbs that load no Experiment.
 [[nodiscard]] InputsText inputs_of(const experiment::Request& request);
 /// All inputs of a result, as JSON.
@@ -79,10 +82,10 @@ struct LaunchResult {
   Launch launch;
   Seconds step{};                    ///< of what the files carry
   std::optional<Seconds> planned{};  ///< the plan's own, if it is another
+  std::string planned_with{};        ///< what it has instead
   std::string lacks{};               ///< "needs 2.10 GiB more (gpu3)" of a plan that does not fit
 };
 /// What the README of the folder says below the command: the predicted step, and what the files
-  std::string planned_with{};        ///< what it has instead
 /// leave out.
 [[nodiscard]] std::string prediction_text(const LaunchResult& launch);
 /// What a plan was written to; "" if not.

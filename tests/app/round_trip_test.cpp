@@ -224,6 +224,32 @@ TEST_CASE("round trip: launch files are predicted with the vocabulary that their
   }
 }
 
+TEST_CASE("round trip: JSON has the notes about a trainer's file, in the row of its plan") {
+  const testing::TemporaryFolder folder;
+  folder.write("ds.json", "{\"train_batch_size\": 16, \"zero_optimization\": {\"stage\": 2}}");
+  const auto said = [](const nlohmann::json& row) {
+    const std::string notes = row["notes"].dump();
+    return std::pair(notes.find("ds.json: DeepSpeed all-reduces gradients") != std::string::npos,
+                     notes.find("ds.json leaves to the script") != std::string::npos);
+  };
+  const auto asked = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--plan", "ds.json", "--json"});
+    const testing::Finished run = of_small_gpt(words, folder.folder());
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    return nlohmann::json::parse(run.out);
+  };
+  CHECK(said(asked({"simulate"})) == std::pair(true, true));
+  CHECK(said(asked({"explain"})) == std::pair(true, true));
+  const nlohmann::json results = asked({"compare", "--strategy", "data"})["results"];
+  REQUIRE(results.size() == 2);
+  for (const nlohmann::json& row : results) {
+    CAPTURE(row["strategy"]);
+    CHECK(said(row).first == (row["strategy"] == "layout"));
+    CHECK(said(row).second == (row["strategy"] == "layout"));
+  }
+}
+
 TEST_CASE("round trip: compare says what is gained over a plan of its own file") {
   const testing::TemporaryFolder folder;
   REQUIRE(of_small_gpt({"plan", "--strategy", "data", "--batch", "16", "--recompute", "full", "-o",
