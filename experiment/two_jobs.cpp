@@ -19,9 +19,6 @@ namespace parsim::experiment {
 
 namespace {
 
-constexpr std::int64_t most_steps = 64;
-constexpr std::size_t most_operations = 8'000'000;
-
 bool is_kernel(OpKind kind) { return kind != OpKind::transfer && kind != OpKind::collective; }
 
 /// Time of each operation that is a kernel: what a job has of its own network and precision.
@@ -175,7 +172,8 @@ std::set<DeviceId> devices_in(const ExecDag& dag) {
 }  // namespace
 
 TwoJobs simulate_together(const ExecDag& first, const ExecDag& second, const Cluster& cluster,
-                          const CostModel& cost, const sim::SimOptions& options) {
+                          const CostModel& cost, const sim::SimOptions& options,
+                          std::size_t most_operations) {
   const auto simulator = sim::make_simulator(cluster, cost, options);
   const std::vector<Seconds> first_times = kernel_seconds(first, cost);
   const std::vector<Seconds> second_times = kernel_seconds(second, cost);
@@ -192,12 +190,13 @@ TwoJobs simulate_together(const ExecDag& first, const ExecDag& second, const Clu
   SharingJob& shorter = first_is_longer ? jobs.second : jobs.first;
   const ExecDag& repeated = first_is_longer ? second : first;
   const ExecDag& once = first_is_longer ? first : second;
+  const auto most_steps = static_cast<std::int64_t>(most_operations / repeated.size());
   std::int64_t steps = 1;
   if (shorter.alone > Seconds{}) {
     steps = static_cast<std::int64_t>(std::ceil(std::min(1e6, longer.alone / shorter.alone)));
   }
   while (true) {
-    steps = std::clamp<std::int64_t>(steps, 1, most_steps);
+    steps = std::clamp<std::int64_t>(steps, 1, std::max<std::int64_t>(1, most_steps));
     JointDag joint(once);
     const OpId end = joint.add(once, first_is_longer ? first_times : second_times, 1).front();
     const std::vector<OpId> ends =
@@ -205,11 +204,14 @@ TwoJobs simulate_together(const ExecDag& first, const ExecDag& second, const Clu
     const Timeline timeline = simulator->run(std::move(joint).finish());
     longer.together = timeline.spans[end.index()].end;
     const auto ended = [&](OpId id) { return timeline.spans[id.index()].end; };
-    const bool more = ended(ends.back()) < longer.together && steps < most_steps;
-    const bool room = static_cast<std::size_t>(2 * steps) * repeated.size() < most_operations;
-    if (more && room) {
+    const bool more = ended(ends.back()) < longer.together;
+    if (more && steps < most_steps) {
       steps *= 2;
       continue;
+    }
+    if (more) {
+      const Seconds shared = ended(ends.back()), lost = longer.together - longer.alone;
+      if (lost < shared) longer.together = longer.alone * (shared / (shared - lost));
     }
     shorter.steps = 0;
     constexpr double about = 1 + 1e-6;  // latencies

@@ -25,12 +25,14 @@ struct TwoJobs {
 
 /// Steps of two jobs that start at the same time.
 ///
-/// The job whose step is shorter repeats it until the other's first step ends, at most 64 times,
-/// and its mean is of the steps that end before. Kernels take as long as alone. Links are shared
-/// as between the flows of one job.
+/// The job whose step is shorter repeats it until the other's first step ends, and its mean is of
+/// the steps that end before. Where these are more than so many operations, the longer step is
+/// taken to lose as much in its rest as before. Kernels take as long as alone. Links are shared as
+/// between the flows of one job.
 [[nodiscard]] TwoJobs simulate_together(const ExecDag& first, const ExecDag& second,
                                         const Cluster& cluster, const CostModel& cost,
-                                        const sim::SimOptions& options);
+                                        const sim::SimOptions& options,
+                                        std::size_t most_operations = 8'000'000);
 
 /// The plan of the run and one of a file, on the experiment's cluster. Throws InputError if the
 /// file's plan is not for this cluster, shares devices with the first or adds up other numbers.

@@ -12,6 +12,7 @@
 #include "experiment/run.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/cluster_file.hpp"
@@ -20,7 +21,8 @@
 namespace parsim::experiment {
 namespace {
 
-TwoJobs together(const std::string& first, const std::string& second) {
+TwoJobs together(const std::string& first, const std::string& second,
+                 std::size_t most_operations = 8'000'000) {
   // d0 and d1 share the port of one machine, d2 and d3 that of the other.
   const Cluster cluster = topologies::load_cluster(
       "nodes:2x2,device=v100-sxm2,intra=1000GB/s,inter=1GB/s,latency=1ns", "cluster");
@@ -28,7 +30,7 @@ TwoJobs together(const std::string& first, const std::string& second) {
   sim::SimOptions options;
   options.engine = sim::Engine::fast;
   return simulate_together(testing::dag_of(first).dag, testing::dag_of(second).dag, cluster, *cost,
-                           options);
+                           options, most_operations);
 }
 
 bool near(Seconds a, double b) { return std::abs(a.count() - b) < 1e-6; }
@@ -51,6 +53,18 @@ TEST_CASE("two jobs: the shorter step is repeated, and every one of them has hal
   const TwoJobs turned = together("transfer d1->d3 20MB", "transfer d0->d2 100MB");
   CHECK(near(turned.first.together, 0.04));
   CHECK(near(turned.second.together, 0.2));
+}
+
+TEST_CASE("two jobs: the shorter step is repeated to the end of the longer one") {
+  const std::string longer = "transfer d0->d2 1000MB", shorter = "transfer d1->d3 2MB";
+  const TwoJobs jobs = together(longer, shorter);
+  CHECK(jobs.first.together.count() == testing::approx(2).epsilon(1e-3));
+  CHECK(jobs.second.together.count() == testing::approx(0.004).epsilon(1e-3));
+  CHECK(jobs.second.steps >= 499);
+  // 100 of the 500 steps: the link is shared for 0.4 s, in which the longer step loses 0.2 s.
+  const TwoJobs few = together(longer, shorter, 100);
+  CHECK(few.second.steps == 100);
+  CHECK(few.first.together.count() == testing::approx(2).epsilon(1e-3));
 }
 
 TEST_CASE("two jobs: what is computed, and links that only one uses, take as long as alone") {
