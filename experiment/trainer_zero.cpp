@@ -67,10 +67,22 @@ void note_one_bucket(const TrainerWords& words, const Network& network, LayoutFi
       words.has(key) ? words.where(key) : words.file(), elements));
 }
 
+/// runtime/engine.py, get_data_types: by default as the weights.
+void note_accumulation(const TrainerWords& words, LayoutFile& file) {
+  constexpr std::string_view key = "data_types.grad_accum_dtype";
+  const std::string type = words.text(key).value_or("");
+  if (type != "fp32" && type != "float32") return;
+  if (!file.reduce_precision || element_bytes(*file.reduce_precision) == 4) return;
+  file.notes.push_back(
+      fmt::format("{}: gradients accumulate in {} here, which takes less memory than in {}",
+                  words.where(key), to_text(*file.reduce_precision), type));
+}
+
 }  // namespace
 
 void check_deepspeed_zero(const TrainerWords& words, const Network& network, std::int64_t replicas,
                           bool overlaps, LayoutFile& file) {
+  note_accumulation(words, file);
   if (replicas == 1 || file.zero_stage == 0) return;
   note_all_reduces(words, file);
   if (file.zero_stage != 3) return;

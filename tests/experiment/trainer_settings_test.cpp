@@ -260,6 +260,20 @@ TEST_CASE("trainer file: how DeepSpeed's ZeRO sums gradients and keeps weights")
       "whole");
 }
 
+TEST_CASE("trainer file: DeepSpeed's gradients that accumulate in FP32 are said") {
+  const auto notes = [](const std::string& more) {
+    return settings_in("{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}" + more + "}",
+                       "ds.json")
+        .notes;
+  };
+  const std::string fp32 = ", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}";
+  CHECK(notes("").empty());
+  CHECK(notes(fp32) ==
+        std::vector<std::string>{"ds.json:1:data_types.grad_accum_dtype: gradients accumulate in "
+                                 "bf16 here, which takes less memory than in fp32"});
+  CHECK(notes(fp32 + ", \"communication_data_type\": \"fp32\"").empty());
+}
+
 TEST_CASE("trainer file: torchtitan reduces after every micro-batch, accelerate once a step") {
   CHECK(settings_in("[parallelism]\ndata_parallel_replicate_degree = 2\n", "t.toml").reduce_every ==
         ReduceEvery::micro_batch);
