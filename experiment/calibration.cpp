@@ -153,14 +153,16 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration)
   for (const FittedStep& row : calibration.by) {
     if (row.links && *row.links < 1.001 / most) {
       warnings.push_back(fmt::format(
-          "{}:{}: links between machines reach {:.3g} of their rate; check the row's cluster",
+          "{}:{}: links between machines reach {:.3g} of their rate, where the fit ends; check the "
+          "row's cluster",
           row.set, row.name, *row.links));
     }
     if (row.kernels > 1 / most && row.kernels < most) continue;
-    warnings.push_back(fmt::format(
-        "{}:{}: kernels of {} take {:.3g} times as long as modelled; check the row's unit of time, "
-        "batch, precision and GPU",
-        row.set, row.name, row.device, row.kernels));
+    warnings.push_back(
+        fmt::format("{}:{}: kernels of {} take {:.3g} times as long as modelled, where the fit "
+                    "ends, and the row "
+                    "is missed; check its unit of time, batch, precision and GPU",
+                    row.set, row.name, row.device, row.kernels));
   }
   return warnings;
 }

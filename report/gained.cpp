@@ -171,8 +171,9 @@ std::vector<std::string> gain_lines(R mine, const std::vector<experiment::RunRes
   std::string text =
       fmt::format("{} is the {} of these plans: nothing to gain", run_text(mine), superlative);
   if (next != sorted.end()) {
-    text += fmt::format("; the next, {}, takes {} instead of {}", next->strategy,
-                        to_text(next->step_time), to_text(mine.step_time));
+    const std::string other = to_text(next->step_time), own = to_text(mine.step_time);
+    text += fmt::format("; the next, {}, takes {}", next->strategy,
+                        other == own ? "as long" : other + " instead of " + own);
   }
   return {text};
 }

@@ -127,6 +127,9 @@ TEST_CASE("gained: a run that is the fastest is said to be, also under another n
   CHECK(gained->ratio == 1.0);
   CHECK(gained->lines == Lines{"your run (tp 1 x pp 1 x dp 1) is the fastest of these plans: "
                                "nothing to gain; the next, data, takes 5.00 s instead of 4.00 s"});
+  const auto nearly = gained_row(asked.experiment, {mine, row("data", 4.001, 0, 0)});
+  REQUIRE(nearly);
+  CHECK(nearly->lines.front().ends_with("nothing to gain; the next, data, takes as long"));
   experiment::RunResult same = row("best", 4, 0, 0);
   same.plan_id = mine.plan_id;
   const auto equal = gained_row(asked.experiment, {same, mine, other});

@@ -236,7 +236,8 @@ TEST_CASE("calibration: a step far off the model, or above the peak, gets a warn
   for (const double times : {1.0, 2.0}) CHECK(run(times).find("check ") == std::string::npos);
   for (const double times : {0.001, 1000.0}) {
     const std::string texts = run(times);
-    CHECK(texts.find("times as long as modelled; check the row's unit of time") !=
+    CHECK(texts.find(
+              "times as long as modelled, where the fit ends, and the row is missed; check ") !=
           std::string::npos);
     CHECK((texts.find("or a row of --calibrate-with is off") != std::string::npos) == (times < 1));
   }
@@ -290,8 +291,9 @@ TEST_CASE("calibration: rows that name their cluster fit the links between its m
   const experiment::RunCalibration calibration{{most[1]}, {1}};
   const std::vector<std::string> lines = experiment::calibration_warnings(calibration);
   REQUIRE(lines.size() == 1);
-  CHECK(lines[0].ends_with(
-      "links between machines reach 0.2 of their rate; check the row's cluster"));
+  CHECK(
+      lines[0].ends_with("links between machines reach 0.2 of their rate, where the fit ends; "
+                         "check the row's cluster"));
 }
 
 TEST_CASE("calibration: rows of the same network count before rows of its kind") {
