@@ -89,6 +89,12 @@ void CarriedPlan::require_recompute(const std::set<strategies::Recompute>& known
 }
 
 void CarriedPlan::require_megatron_groups(std::int64_t tp, bool sequence_parallel) const {
+  const Precision stored = storage_of(plan.precision);
+  if (plan.reduce_precision != Precision::fp32 && plan.reduce_precision != stored) {
+    refuse(fmt::format("it adds up gradients in {}, of weights in {}",
+                       to_text(plan.reduce_precision), to_text(stored)),
+           "--reduce-precision fp32");
+  }
   for (const Layer& layer : network.layers) {
     const Attention* attention = layer.kind.as<Attention>();
     if (attention == nullptr) continue;
@@ -289,16 +295,16 @@ std::optional<std::string> repeated_key_heads(const CarriedPlan& carried) {
   return std::nullopt;
 }
 
-std::optional<std::string> padded_vocabulary(const CarriedPlan& carried) {
-  const std::optional<std::int64_t> words = vocabulary_of(carried.network);
-  const std::int64_t multiple = words_multiple(carried);
-  if (!words || *words % multiple == 0) return std::nullopt;
 constexpr std::int64_t multiple_by_default = 128;
 
 std::int64_t words_multiple(const CarriedPlan& carried) {
   return multiple_by_default * carried.stages().front().tp.value_or(1);
 }
 
+std::optional<std::string> padded_vocabulary(const CarriedPlan& carried) {
+  const std::optional<std::int64_t> words = vocabulary_of(carried.network);
+  const std::int64_t multiple = words_multiple(carried);
+  if (!words || *words % multiple == 0) return std::nullopt;
   return fmt::format(
       "a vocabulary of {}: Megatron-LM pads it to {}, a multiple of {} x {} "
       "(--make-vocab-size-divisible-by x tensor-parallel degree)",

@@ -51,7 +51,8 @@ class CarriedPlan {
   /// What attention of a plan with parts of the tokens exchanges.
   [[nodiscard]] strategies::ContextExchange context_exchange() const;
   /// Refuses what Megatron-LM's model cannot do in groups of `tp` devices, which FlagScale trains,
-  /// too: heads that they do not divide, and experts without sequence parallelism.
+  /// too: heads that they do not divide, experts without sequence parallelism, and sums of
+  /// gradients in neither FP32 nor the weights' precision.
   void require_megatron_groups(std::int64_t tp, bool sequence_parallel) const;
   /// The devices of a stage: replica after replica, of each its parts of the tokens, of each its
   /// tensor-parallel group.

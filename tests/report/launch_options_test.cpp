@@ -14,6 +14,7 @@
 #include "experiment/run.hpp"
 #include "report/launch.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim::report {
 namespace {
@@ -241,6 +242,21 @@ TEST_CASE("launch: every key that is written is in the table of options, and eve
     for (const std::string& key : known[name]) {
       CHECK_MESSAGE(written[name].contains(key), name, ": no plan here writes ", key);
     }
+  }
+}
+
+TEST_CASE("launch: sums of gradients that Megatron-LM has no flag for are refused") {
+  experiment::Request request = eight_gpus();
+  request.precision = Precision::fp32;
+  request.reduce_precision = Precision::bf16;
+  const experiment::Experiment experiment(request);
+  const Plan plan = make_plan(experiment, strategies::strategy("tensor", "test")).plan;
+  for (const Trainer trainer : {Trainer::megatron, Trainer::flagscale}) {
+    CHECK(testing::refusal_of([&] {
+            (void)launch_files(trainer, experiment.network, experiment.cluster, plan);
+          }) == "--launch: " + std::string(name_of(trainer)) +
+                    " cannot run this plan: it adds up gradients in bf16, of weights in fp32; "
+                    "accepted: --reduce-precision fp32");
   }
 }
 
