@@ -15,6 +15,7 @@
 
 #include "core/alike_units.hpp"
 #include "core/ids.hpp"
+#include "core/machine_reads.hpp"
 #include "core/network.hpp"
 #include "core/op.hpp"
 #include "core/plan.hpp"
@@ -38,13 +39,6 @@ struct OpRecord {
 };
 static_assert(sizeof(OpRecord) == 32);
 
-/// Samples that the devices of a machine read in a step, each once.
-struct MachineReads {
-  std::int64_t devices = 0;  ///< that read
-  std::int64_t samples = 0;
-  friend auto operator<=>(const MachineReads&, const MachineReads&) = default;
-};
-
 class ExecDag {
  public:
   ExecDag() = default;
@@ -66,8 +60,7 @@ class ExecDag {
   /// Whose operations are there. A folded DAG never leaves the process: files and hardware get a
   /// whole one.
   Fold fold{};
-  /// Of the machines whose devices read samples, also where it is folded, each kind once; not in
-  /// files.
+  /// Of the machines whose devices read samples, even if folded, each kind once; not in files.
   std::vector<MachineReads> reads{};
 
   // Interned tables: the id of an equal entry if there is one (for works: among the last ones).

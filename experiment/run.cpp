@@ -292,13 +292,11 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   RunResult& result = run.result;
   if (experiment.request.jitter > 0) result.jittered = jittered_steps(experiment, run.dag);
   const Seconds simulated = Clock::now() - start;
-
   const Durations times = durations(run.dag, experiment.cluster, cost);
   result.strategy = plan.strategy;
   result.step_time = makespan(run.timeline);
-  if (result.step_time > Seconds{}) {
+  if (result.step_time > Seconds{})
     result.samples_per_second = static_cast<double>(plan.batch) / result.step_time.count();
-  }
   result.read_by_host = read_by_fullest(run.dag.reads, result.step_time);
   result.flops = step_flops(run.dag, experiment.cluster);
   result.moved = bytes_moved(run.dag);

@@ -225,8 +225,7 @@ void Walk<Sink>::sum(std::size_t s) {
   state.backward_left = state.backward_of_all;
   ++state.sums;
   const bool last_sum = !sums_whole(s) || state.sums == parts_.plan->schedule.micro_batches;
-  // The last kernel on each device that adds to these gradients; the stream's order covers those
-  // before it.
+  // On each device that adds to these gradients, for the stream's order covers those before it.
   std::vector<Op> last;
   for (const std::vector<SumFragment::AwaitedKernel>& kernels : fragment.kernels) {
     last.push_back(Sink::never);

@@ -38,11 +38,16 @@ std::vector<std::string> rivals(const std::vector<experiment::RunResult>& sorted
 /// The fastest plan that fits and what it takes. `sorted`: rows in their order; `table`: theirs.
 std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& sorted,
                                       const Table& table, const std::string& advice,
-                                      strategies::Objective objective) {
+                                      strategies::Objective objective, const Missing& missing) {
   if (!sorted.front().fits()) {
     const bool any = std::any_of(sorted.begin(), sorted.end(), [](R r) { return r.error.empty(); });
+    const std::string more = advice.empty() ? "" : " " + advice;
+    if (!missing.strategies.empty()) {
+      return {fmt::format("No plan so far {}; without an answer yet: {}.{}",
+                          any ? "fits in memory" : "was found", join(missing.strategies), more)};
+    }
     if (!any) return {"No strategy has a plan."};
-    return {"No plan fits in memory." + (advice.empty() ? "" : " " + advice)};
+    return {"No plan fits in memory." + more};
   }
   R best = sorted.front();
   const auto [step, use] = plan_lines(best, table);
@@ -167,7 +172,7 @@ Document report_comparison(const experiment::Experiment& experiment,
   Document document;
   Table table = result_table(results, experiment.request.wide, experiment.request.objective);
   const std::string advice = advice_for(experiment, results);
-  document.answer = answer_lines(results, table, advice, experiment.request.objective);
+  document.answer = answer_lines(results, table, advice, experiment.request.objective, missing);
   if (const std::string line = answer_on_degrees(experiment.request, results); !line.empty()) {
     document.answer.push_back("      " + line);
   }

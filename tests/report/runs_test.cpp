@@ -40,14 +40,14 @@ TEST_CASE("runs: a device's memory is in the columns that say so, by hand") {
 }
 
 /// The comparison of a few strategies for LeNet-5 on two V100s, of which `memory` is free.
-Document compared(const std::string& memory) {
+Document compared(const std::string& memory, const Missing& missing = {}) {
   experiment::Request request;
   request.network = "lenet5";
   request.cluster = "star:2,device=v100-sxm2,rate=10GB/s";
   request.overrides = {"devices.gpu0.memory=" + memory, "devices.gpu1.memory=" + memory};
   request.strategies = {"data", "model-even", "pipeline"};
   const experiment::Experiment experiment(request);
-  return report_comparison(experiment, experiment::compare(experiment), "data", nullptr);
+  return report_comparison(experiment, experiment::compare(experiment), "data", nullptr, missing);
 }
 
 TEST_CASE("runs: the answer says that the fastest plan does not follow a degree") {
@@ -96,6 +96,12 @@ TEST_CASE("runs: rows that do not fit stand below a line, and the answer says wh
   CHECK(!table.winner);
   REQUIRE(table.rules.size() == 1);
   CHECK(table.rules[0] == std::pair(std::size_t{0}, std::string("does not fit in memory")));
+}
+
+TEST_CASE("runs: where rows are missing, none of those that are there is the last word") {
+  const Document document = compared("100KiB", {"stopped by --time-limit 1 s", {"best"}});
+  CHECK(document.answer[0].starts_with(
+      "No plan so far fits in memory; without an answer yet: best. "));
 }
 
 }  // namespace
