@@ -126,6 +126,11 @@ Launch accelerate_files(const CarriedPlan& carried) {
         "of Hugging Face; parsim reads the files back as this plan with --recompute {}",
         recompute, recompute));
   }
+  if (engine == Engine::deepspeed) {
+    launch.not_carried.emplace_back(
+        "reduce-scatters of gradients: DeepSpeed all-reduces them, which moves twice the bytes, "
+        "unless a file of its own sets \"use_multi_rank_bucket_allreduce\": false");
+  }
   if (engine != Engine::deepspeed && carried.plan.precision != Precision::fp32) {
     launch.not_carried.push_back(
         fmt::format("weights in {}: accelerate keeps FP32 ones and casts them at each use",

@@ -1,6 +1,7 @@
 // Every key of a launch file is in tests/launch/options.csv, which says where the trainer reads it.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -243,6 +244,26 @@ TEST_CASE("launch: every key that is written is in the table of options, and eve
       CHECK_MESSAGE(written[name].contains(key), name, ": no plan here writes ", key);
     }
   }
+}
+
+TEST_CASE("launch: DeepSpeed reduces parts to their owners, which accelerate cannot ask for") {
+  experiment::Request request = eight_gpus();
+  request.tensor_parallel = request.pipeline_parallel = 1;
+  request.data_parallel = 8;
+  request.micro_batches = 1;
+  request.zero_stage = 1;
+  request.reduce_precision = Precision::bf16;
+  const experiment::Experiment experiment(request);
+  const Plan plan = make_plan(experiment, strategies::strategy("tensor", "test")).plan;
+  const auto of = [&](Trainer trainer) {
+    return launch_files(trainer, experiment.network, experiment.cluster, plan);
+  };
+  const nlohmann::json file = nlohmann::json::parse(of(Trainer::deepspeed).files.front().text);
+  CHECK(file["zero_optimization"]["use_multi_rank_bucket_allreduce"] == false);
+  const std::vector<std::string> lines = of(Trainer::accelerate).not_carried;
+  CHECK(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("reduce-scatters of gradients: DeepSpeed all-reduces them");
+  }));
 }
 
 TEST_CASE("launch: sums of gradients that Megatron-LM has no flag for are refused") {
