@@ -392,7 +392,8 @@ class Buyer {
     });
     std::vector<Contender> contenders;
     for (const Entry& entry : entries_) {
-      contenders.push_back({Seconds{entry.row.cost.value}, entry.row.run.parts});
+      contenders.push_back(
+          {Seconds{entry.row.cost.value}, entry.row.run.parts, entry.row.run.by_model});
     }
     std::vector<double> probabilities;
     if (!entries_.empty()) probabilities = probabilities_of_fastest(contenders, *spreads_);

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/lower_bound.hpp"
 #include "experiment/progress.hpp"
+#include "experiment/step_interval.hpp"
 
 namespace parsim::experiment {
 
@@ -135,6 +138,34 @@ void note_unfollowed(const Experiment& experiment, const Plan& plan, RunResult& 
         "(--ep divides them)");
   }
 }
+
+namespace {
+
+/// Tells rows whose plan equals that of an earlier row.
+void find_equal_plans(std::vector<RunResult>& results) {
+  std::map<std::string, std::string> owners;  // of plans, by id
+  for (RunResult& result : results) {
+    if (!result.error.empty()) continue;
+    const auto [owner, fresh] = owners.try_emplace(result.plan_id, result.strategy);
+    if (!fresh) result.same_plan_as = owner->second;
+  }
+}
+
+/// Sets `probability_fastest` of the plans that fit.
+void compare_steps(const Experiment& experiment, std::vector<RunResult>& results) {
+  std::vector<Contender> plans;
+  for (const RunResult& result : results) {
+    if (result.fits()) plans.push_back({result.step_time, result.parts, result.by_model});
+  }
+  const std::vector<double> probabilities =
+      probabilities_of_fastest(plans, experiment.spreads(), experiment.request.seed);
+  std::size_t next = 0;
+  for (RunResult& result : results) {
+    if (result.fits()) result.probability_fastest = probabilities[next++];
+  }
+}
+
+}  // namespace
 
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results) {
   find_equal_plans(results);

@@ -56,16 +56,16 @@ auto packed_parts(PackedAs<RunResult> auto& value) {
   auto& [strategy, error, step_time, samples_per_second, read_by_host, flops, upkeep, moved,
          messages, operations, simulated_operations, engine, devices, device_rows, bottleneck,
          search_time, simulation_time, cost_shares, cost_summary, cost_accuracy, communication,
-         bounds, parts, interval, probability_fastest, lower_bound, checks, notes, micro_batches,
-         degrees, stages, choices, trainers, plan_id, same_plan_as, goodput, two_jobs, jittered,
-         measured, measured_note, measured_bytes] = value;
+         bounds, parts, by_model, interval, probability_fastest, lower_bound, checks, notes,
+         micro_batches, degrees, stages, choices, trainers, plan_id, same_plan_as, goodput,
+         two_jobs, jittered, measured, measured_note, measured_bytes] = value;
   return std::tie(strategy, error, step_time, samples_per_second, read_by_host, flops, upkeep,
                   moved, messages, operations, simulated_operations, engine, devices, device_rows,
                   bottleneck, search_time, simulation_time, cost_shares, cost_summary,
-                  cost_accuracy, communication, bounds, parts, interval, probability_fastest,
-                  lower_bound, checks, notes, micro_batches, degrees, stages, choices, trainers,
-                  plan_id, same_plan_as, goodput, two_jobs, jittered, measured, measured_note,
-                  measured_bytes);
+                  cost_accuracy, communication, bounds, parts, by_model, interval,
+                  probability_fastest, lower_bound, checks, notes, micro_batches, degrees, stages,
+                  choices, trainers, plan_id, same_plan_as, goodput, two_jobs, jittered, measured,
+                  measured_note, measured_bytes);
 }
 
 }  // namespace parsim::experiment

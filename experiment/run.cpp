@@ -333,6 +333,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.checks = check_bounds(result.bounds, result.step_time,
                                experiment.request.sim.fidelity != sim::Fidelity::analytic);
   result.parts = step_parts(run.dag, run.timeline, cost, experiment.cluster);
+  result.by_model = parts_by_model(
+      run.dag, run.timeline, cost, experiment.cluster, result.parts,
+      [&](DeviceId device) { return result.devices[device.index()].use.exposed_communication; });
   result.interval = step_interval(result.parts, experiment.spreads());
   result.notes = plan.notes;
   for (std::string& note :
@@ -374,28 +377,6 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
     result.simulation_time = planned.simulation_time + simulated;
   }
   return run;
-}
-
-void find_equal_plans(std::vector<RunResult>& results) {
-  std::map<std::string, std::string> owners;  // of plans, by id
-  for (RunResult& result : results) {
-    if (!result.error.empty()) continue;
-    const auto [owner, fresh] = owners.try_emplace(result.plan_id, result.strategy);
-    if (!fresh) result.same_plan_as = owner->second;
-  }
-}
-
-void compare_steps(const Experiment& experiment, std::vector<RunResult>& results) {
-  std::vector<Contender> plans;
-  for (const RunResult& result : results) {
-    if (result.fits()) plans.push_back({result.step_time, result.parts});
-  }
-  const std::vector<double> probabilities =
-      probabilities_of_fastest(plans, experiment.spreads(), experiment.request.seed);
-  std::size_t next = 0;
-  for (RunResult& result : results) {
-    if (result.fits()) result.probability_fastest = probabilities[next++];
-  }
 }
 
 namespace {

@@ -69,6 +69,7 @@ struct RunResult {
   std::optional<sim::CommunicationSources> communication;
   Bounds bounds;
   StepParts parts{};                          ///< what the step depends on
+  std::vector<StepParts> by_model{};          ///< as parts_by_model has them
   StepInterval interval{};                    ///< factors of step_time, see step_interval()
   std::optional<double> probability_fastest;  ///< in a comparison, of a plan that fits
   std::optional<Seconds> lower_bound;         ///< of any plan's step, see least_step()
@@ -159,11 +160,6 @@ enum class Operations : std::uint8_t { all, folded };
 /// The step time of run_plan without its checks and its other results, which take longer than the
 /// simulation where devices are many. Folds.
 [[nodiscard]] Seconds simulated_step(const Experiment& experiment, const Plan& plan);
-
-/// Tells rows whose plan equals that of an earlier row.
-void find_equal_plans(std::vector<RunResult>& results);
-/// Sets `probability_fastest` of the plans that fit.
-void compare_steps(const Experiment& experiment, std::vector<RunResult>& results);
 
 /// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);

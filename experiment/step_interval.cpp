@@ -78,6 +78,16 @@ double drawn(Random& random, const PriceSpread& spread) {
   return z * (z < 0 ? spread.low : spread.high);
 }
 
+/// The logarithm of what parts take, in predicted steps, with errors of their classes.
+double log_length(const StepParts& parts, const StepParts& errors) {
+  double length = 0, error = 0;
+  for (std::size_t c = 0; c < parts.size(); ++c) {
+    length += parts[c];
+    error += parts[c] * errors[c];
+  }
+  return length > 0 ? std::log(length) + error / length : 0;
+}
+
 }  // namespace
 
 const Spreads& spreads(bool calibrated, std::string_view without) {
@@ -123,9 +133,7 @@ std::vector<double> probabilities_of_fastest(std::span<const Contender> plans,
   std::vector<std::size_t> first(plans.size());
   for (std::size_t i = 0; i < plans.size(); ++i) {
     first[i] = 0;
-    while (plans[first[i]].step != plans[i].step || plans[first[i]].parts != plans[i].parts) {
-      ++first[i];
-    }
+    while (plans[first[i]] != plans[i]) ++first[i];
   }
   std::vector<int> wins(plans.size());
   Random random(seed);
@@ -139,9 +147,12 @@ std::vector<double> probabilities_of_fastest(std::span<const Contender> plans,
     double least = 0;
     for (std::size_t i = 0; i < plans.size(); ++i) {
       if (first[i] != i) continue;
-      double error = drawn(random, {spreads.plan, spreads.plan});
-      for (std::size_t c = 0; c < errors.size(); ++c) error += plans[i].parts[c] * errors[c];
-      const double step = std::log(plans[i].step.count()) + error;
+      const double own = drawn(random, {spreads.plan, spreads.plan});
+      double longest = log_length(plans[i].parts, errors);
+      for (const StepParts& model : plans[i].by_model) {
+        longest = std::max(longest, log_length(model, errors));
+      }
+      const double step = std::log(plans[i].step.count()) + own + longest;
       if (i != 0 && step >= least) continue;
       least = step;
       fastest = i;

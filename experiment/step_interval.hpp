@@ -56,11 +56,15 @@ struct StepInterval {
 struct Contender {
   Seconds step{};
   StepParts parts{};
+  /// As parts_by_model has them: whose prices turn out higher may take over the step.
+  std::vector<StepParts> by_model{};
+  friend bool operator==(const Contender&, const Contender&) = default;
 };
 /// By plan, the probability that it is the fastest: the part of random errors with which it is.
 /// All plans share the errors of the classes, so that plans made of the same prices differ by
-/// `plan` only. Equal plans share one error and have the probability of all of them together. The
-/// same seed gives the same numbers.
+/// `plan` only. A step is as long as the longest of its chain and its models' busiest devices, each
+/// with its own errors. Equal plans share one error and have the probability of all of them
+/// together. The same seed gives the same numbers.
 [[nodiscard]] std::vector<double> probabilities_of_fastest(std::span<const Contender> plans,
                                                            const Spreads& spreads,
                                                            std::uint64_t seed = 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -110,6 +111,56 @@ StepParts step_parts(const ExecDag& dag, const Timeline& timeline, const CostMod
   }
   parts[static_cast<std::size_t>(CostClass::gaps)] += std::max(0.0, 1 - explained);
   return parts;
+}
+
+std::vector<StepParts> parts_by_model(const ExecDag& dag, const Timeline& timeline,
+                                      const CostModel& cost, const Cluster& cluster,
+                                      const StepParts& chain,
+                                      const std::function<Seconds(DeviceId)>& waits) {
+  const double step = makespan(timeline).count();
+  const auto on_device = [&](OpId id) {
+    const OpKind kind = dag.kind(id);
+    return kind == OpKind::compute || kind == OpKind::update || kind == OpKind::local;
+  };
+  std::map<DeviceId, double> busy;
+  for (std::size_t i = 0; i < dag.size() && step > 0; ++i) {
+    if (!on_device(OpId{i})) continue;
+    const Span& span = timeline.spans[i];
+    busy[DeviceId{dag.record(OpId{i}).device}] += (span.end - span.start).count();
+  }
+  std::map<std::string, std::pair<double, DeviceId>> busiest;  // by model
+  for (const auto& [device, seconds] : busy) {
+    const double whole = seconds + waits(device).count();
+    auto& [most, which] = busiest[cluster.model(device).name];
+    if (whole <= most) continue;
+    most = whole;
+    which = device;
+  }
+  std::vector<StepParts> all;
+  if (busiest.size() < 2) return all;
+  std::map<DeviceId, StepParts> parts;
+  for (const auto& [model, one] : busiest) parts.try_emplace(one.second);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (!on_device(OpId{i})) continue;
+    const auto at = parts.find(DeviceId{dag.record(OpId{i}).device});
+    if (at == parts.end()) continue;
+    const Span& span = timeline.spans[i];
+    at->second[static_cast<std::size_t>(class_of_kernel(dag, OpId{i}, cost))] +=
+        (span.end - span.start).count() / step;
+  }
+  constexpr CostClass communication[] = {CostClass::inside, CostClass::between,
+                                         CostClass::launches};
+  double of_chain = 0;
+  for (const CostClass one : communication) of_chain += chain[static_cast<std::size_t>(one)];
+  for (auto& [device, own] : parts) {
+    const double waited = waits(device).count() / step;
+    for (const CostClass one : communication) {
+      const auto c = static_cast<std::size_t>(one);
+      if (of_chain > 0) own[c] += waited * chain[c] / of_chain;
+    }
+    all.push_back(own);
+  }
+  return all;
 }
 
 }  // namespace parsim::experiment

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <vector>
 
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
@@ -54,5 +56,15 @@ using StepParts = std::array<double, cost_classes>;
 
 [[nodiscard]] StepParts step_parts(const ExecDag& dag, const Timeline& timeline,
                                    const CostModel& cost, const Cluster& cluster);
+
+/// Where devices of several models work: of each model, the shares of the step that its busiest
+/// device computes and waits for communication, by class; the rest it is idle. Communication is
+/// divided among its classes as in `chain`, the step's parts.
+///
+/// waits   by DeviceId, what a device waits for communication
+[[nodiscard]] std::vector<StepParts> parts_by_model(const ExecDag& dag, const Timeline& timeline,
+                                                    const CostModel& cost, const Cluster& cluster,
+                                                    const StepParts& chain,
+                                                    const std::function<Seconds(DeviceId)>& waits);
 
 }  // namespace parsim::experiment

@@ -102,6 +102,25 @@ TEST_CASE("probability of the fastest: closed forms of two plans") {
   CHECK(first_of(products, products, 2) > 0.999);
 }
 
+TEST_CASE("probability of the fastest: a plan that two models bound gains by neither alone") {
+  Spreads spreads;
+  spreads.prices[static_cast<std::size_t>(CostClass::products)] = {0.3, 0.3};
+  spreads.prices[static_cast<std::size_t>(CostClass::borrowed)] = {0.3, 0.3};
+  spreads.plan = 1e-6;
+  const StepParts own = parts_of({{CostClass::products, 1}}),
+                  other = parts_of({{CostClass::borrowed, 1}});
+  const auto second = [&](const std::vector<StepParts>& by_model) {
+    const Contender plans[] = {{Seconds{1}, own, {own, parts_of({{CostClass::borrowed, 0.9}})}},
+                               {Seconds{1.03}, other, by_model}};
+    return probabilities_of_fastest(plans, spreads)[1];
+  };
+  // If only its longest chain counts, nearly half of all draws of the other class favour it.
+  CHECK(second({}) > 0.4);
+  // But its devices of the first model work as long as those of the first plan: then it needs
+  // both, cheap borrowed prices and dear ones of its own.
+  CHECK(second({parts_of({{CostClass::products, 1}}), other}) < 0.05);
+}
+
 TEST_CASE("probability of the fastest: equal plans are one, and a seed gives its numbers again") {
   const Spreads& known = spreads(false);
   const StepParts parts = parts_of({{CostClass::convolutions, 0.8}, {CostClass::inside, 0.2}});
