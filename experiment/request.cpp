@@ -140,6 +140,10 @@ void check_combinations(const Request& request) {
                      "together with --sync ps, whose server holds all states",
                      "accepted: one of them");
   }
+  if (request.reduce_every == ReduceEvery::micro_batch && request.sync == Sync::Kind::server) {
+    throw InputError("--reduce-every", "'micro-batch' together with --sync ps",
+                     "accepted: one of them");
+  }
   if (request.given.contains("--zero-group") && !shards && request.layout_file.empty()) {
     throw InputError("--zero-group", "unused without --zero",
                      "accepted: together with --zero 1 to 3");

@@ -216,7 +216,9 @@ void Accounting::states() {
   std::vector<SyncGroup> groups;
   for (const SumFragment* sum : parts_.sums) {
     groups.push_back(sum->group);
-    groups.back().zero_stage = zero_stage_of(sum->group, plan_.schedule);
+    // Where each micro-batch's gradients are summed, those of stage 1 are sharded, but stay whole.
+    const std::int32_t stage = zero_stage_of(sum->group, plan_.schedule);
+    groups.back().zero_stage = std::min(stage, sum->group.zero_stage);
   }
   // Shares of the sums add up, or whole gradients of several micro-batches do.
   const bool scatters = scatters_each_micro_batch(plan_.schedule);

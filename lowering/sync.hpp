@@ -81,7 +81,7 @@ struct ZeroGroupRefusal {
 
 /// The group's stage of sharding in a schedule: weights that layers of several stages use stay
 /// whole, for stages would wait for each other whenever one of them gathers what both use. Where
-/// every micro-batch's gradients are summed, 1 is 2: a device gets its share of them alone.
+/// every micro-batch's gradients are summed, 1 is 2: a device gets its share of each sum alone.
 [[nodiscard]] std::int32_t zero_stage_of(const SyncGroup& group, const Schedule& schedule);
 
 /// Layers by parameter, ascending.

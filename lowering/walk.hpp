@@ -61,6 +61,7 @@ class Walk {
   /// A fragment's sum as the walk goes on.
   struct SumState {
     std::int32_t zero_stage = 0;       ///< weights that several stages use stay whole
+    bool again = false;                ///< of stage 2, but gathered for every micro-batch
     std::int32_t backward_of_all = 0;  ///< layers' backward passes until its gradients are summed
     std::int32_t backward_left = 0;
     std::int32_t sums = 0;           ///< so far
@@ -145,6 +146,8 @@ class Walk {
   void gather(const WeightGather& wanted);
   [[nodiscard]] const std::vector<WeightGather>& gathers(const Slot& slot,
                                                          const std::vector<LayerVisit>& visits);
+  [[nodiscard]] std::vector<WeightGather> gathers_each(const Slot& slot,
+                                                       const std::vector<LayerVisit>& visits) const;
   [[nodiscard]] const std::vector<GradientBufferReuse>& buffer_reuses(
       const Slot& slot, const std::vector<LayerVisit>& visits);
   void begin_backward();

@@ -98,7 +98,11 @@ void Walk<Sink>::emit(const Slot& slot) {
       forwards ? parts_.forward_visits[stage] : parts_.backward_visits[stage];
   if (!forwards) begin_backward();
   if (!forwards) gather_returned(slot);
-  const std::vector<WeightGather>& weights = gathers(slot, visits);
+  std::vector<WeightGather> weights = gathers_each(slot, visits);
+  const std::vector<WeightGather>& split = gathers(slot, visits);
+  weights.insert(weights.end(), split.begin(), split.end());
+  std::stable_sort(weights.begin(), weights.end(),
+                   [](const WeightGather& a, const WeightGather& b) { return a.visit < b.visit; });
   const std::vector<GradientBufferReuse>& gradients = buffer_reuses(slot, visits);
   auto weight = weights.begin();
   auto gradient = gradients.begin();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lowering/walk.hpp"
+#include "lowering/walk_gathers.hpp"
 
 namespace parsim::lowering {
 
@@ -34,14 +35,15 @@ void Walk<Sink>::begin_sums() {
     SumState& state = sum_states_[s];
     state.zero_stage = zero_stage_of(group, schedule);
     sharded = sharded || state.zero_stage >= 2;
+    state.again = gathers_each_micro_batch(group, schedule);
     for (const LayerId id : group.layers) {
-      if (state.zero_stage == 3) split_weights_[id.index()].push_back(s);
+      if (state.zero_stage == 3 || state.again) split_weights_[id.index()].push_back(s);
       if (!parts_.structure.flow.reaches_loss[id.index()]) continue;
       sums_of_layer_[id.index()].push_back(s);
       state.backward_of_all += adds_shares(s) || sums_whole(s) ? 1 : schedule.micro_batches;
     }
     state.backward_left = state.backward_of_all;
-    if (state.zero_stage < 3) continue;
+    if (state.zero_stage < 3 && !state.again) continue;
     state.waited.assign(group.devices.size(), false);
     state.last_use.assign(group.devices.size(), Sink::never);
   }
@@ -53,32 +55,6 @@ void Walk<Sink>::begin_sums() {
   weight_units_ = groups_by_devices(sharded_, 3);
   elements_ = elements_of(sharded_);
   gradient_units_ = groups_by_devices(sharded_, 2);
-}
-
-template <class Sink>
-const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
-                                                     const std::vector<LayerVisit>& visits) {
-  std::vector<Gathers>& known = known_gathers_[{slot.stage, slot.direction}];
-  InMemory& memory = gathered_[slot.stage];
-  memory.resize(weight_units_.size());
-  const auto found = std::find_if(known.begin(), known.end(),
-                                  [&](const Gathers& one) { return one.before == memory; });
-  if (found != known.end()) {
-    memory = found->after;
-    return found->all;
-  }
-  Gathers& fresh = known.emplace_back();
-  fresh.before = memory;
-  for (std::size_t t = 0; t < weight_units_.size(); ++t) {
-    const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
-    for (WeightGather& gather : weight_gathers(needs, elements_, memory[t])) {
-      fresh.all.push_back(std::move(gather));
-    }
-  }
-  std::stable_sort(fresh.all.begin(), fresh.all.end(),
-                   [](const WeightGather& a, const WeightGather& b) { return a.visit < b.visit; });
-  fresh.after = memory;
-  return fresh.all;
 }
 
 template <class Sink>
@@ -137,42 +113,6 @@ void Walk<Sink>::await_gradient_buffer(LayerId id, DeviceId device, After& after
     Sink::add(summed, Sink::done(state.summed[d]));
     Sink::add(summed, Sink::done(state.buffer_free[d]));
     sink_.drop_gradients(s, device, summed);
-  }
-}
-
-template <class Sink>
-void Walk<Sink>::gather(const WeightGather& wanted) {
-  SumState& state = sum_states_[wanted.unit];
-  // After these kernels the evicted units' memory is free, and no kernel reads what is overwritten.
-  // These units have the same devices.
-  std::vector<Op> last = state.last_use;
-  for (const std::size_t unit : wanted.evicted) {
-    const std::vector<Op>& other = sum_states_[unit].last_use;
-    for (std::size_t d = 0; d < last.size(); ++d) last[d] = Sink::later(last[d], other[d]);
-  }
-  state.gathered.clear();
-  const SyncGroup& group = parts_.sums[wanted.unit]->group;
-  for (const std::vector<DeviceId>& members : group.zero_groups) {
-    After after = Sink::nothing();
-    for (const DeviceId device : members) {
-      const Op used = last[group.index_of(device)];
-      if (used != Sink::never) Sink::add(after, Sink::done(used));
-    }
-    state.gathered.push_back(sink_.gather_weights(wanted.unit, state.gathered.size(), after));
-  }
-  state.waited.assign(state.waited.size(), false);
-}
-
-template <class Sink>
-void Walk<Sink>::await_weights(LayerId id, DeviceId device, After& after) {
-  for (const std::size_t s : split_weights_[id.index()]) {
-    const SyncGroup& group = parts_.sums[s]->group;
-    const std::size_t d = group.find(device);
-    // What comes later in the device's stream waits, too.
-    SumState& state = sum_states_[s];
-    if (d == group.devices.size() || state.waited[d]) continue;
-    state.waited[d] = true;
-    Sink::add(after, Sink::done(state.gathered[group.seats[d].zero_group]));
   }
 }
 
@@ -378,7 +318,7 @@ void Walk<Sink>::finish() {
       Sink::add(updates[zero_group], Sink::done(sink_.update(s, d, after)));
     }
     // Weights that stay whole; what is split is gathered when it is needed.
-    if (state.zero_stage != 1 && state.zero_stage != 2) continue;
+    if ((state.zero_stage != 1 && state.zero_stage != 2) || state.again) continue;
     for (std::size_t g = 0; g < updates.size(); ++g) sink_.gather_weights(s, g, updates[g]);
   }
 }

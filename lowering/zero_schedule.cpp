@@ -64,6 +64,13 @@ bool scatters_each_micro_batch(const Schedule& schedule) {
          std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
 }
 
+bool gathers_each_micro_batch(const SyncGroup& group, const Schedule& schedule) {
+  const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
+  return group.zero_stage == 2 && schedule.reduce_every != ReduceEvery::automatic &&
+         schedule.micro_batches > 1 && !schedule.split_backward &&
+         std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
+}
+
 bool sums_each_micro_batch(const Schedule& schedule) {
   return schedule.reduce_every == ReduceEvery::micro_batch && schedule.micro_batches > 1 &&
          scatters_each_micro_batch(schedule);

@@ -44,6 +44,10 @@ using UnitsByVisit = std::vector<std::vector<std::size_t>>;
 /// (ReduceEvery).
 [[nodiscard]] bool sums_each_micro_batch(const Schedule& schedule);
 
+/// Whether weights that ZeRO does not shard (stage 2) are gathered for every micro-batch all the
+/// same, as in FSDP, which frees them after each backward pass.
+[[nodiscard]] bool gathers_each_micro_batch(const SyncGroup& group, const Schedule& schedule);
+
 /// An all-gather of a unit's weights.
 struct WeightGather {
   std::size_t visit = 0;  ///< issued before this visit

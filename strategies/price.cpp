@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -210,6 +211,9 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
   const bool master = element_bytes(plan.precision) < 4;
   if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
   const bool scatters = lowering::scatters_each_micro_batch(plan.schedule);
+  const std::vector<std::int32_t>& of_layer = plan.schedule.stage_of_layer;
+  const bool several_stages =
+      std::adjacent_find(of_layer.begin(), of_layer.end(), std::not_equal_to<>()) != of_layer.end();
   if (stage >= 2 && scatters) what.emplace_back("gradients");
   if (stage == 3) what.emplace_back("weights");
   std::string note = what.empty()
@@ -217,7 +221,10 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
                          : fmt::format("zero: replicas shard {}", join(what));
   note += zero_group_note(sizes);
   if (stage >= 2 && !scatters) {
-    note += "; gradients are not sharded, because a pipeline's micro-batches accumulate in them";
+    const bool once = plan.schedule.reduce_every == ReduceEvery::step && !several_stages;
+    note += fmt::format(
+        "; gradients are not sharded, because {}",
+        once ? "they are reduced once a step" : "a pipeline's micro-batches accumulate in them");
   }
   if (whole > 0) {
     note += fmt::format("; applies to {:.3g} % of the weights, the others have no replicas",

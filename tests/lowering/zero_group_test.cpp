@@ -230,6 +230,30 @@ TEST_CASE("zero group: every micro-batch's gradients may be summed, or those of 
   }
 }
 
+TEST_CASE("zero group: FSDP that keeps weights after forward gathers them for every micro-batch") {
+  const Grouped grouped;
+  for (const ReduceEvery every :
+       {ReduceEvery::automatic, ReduceEvery::micro_batch, ReduceEvery::step}) {
+    Plan plan = grouped.plan(2, {4, false}, 3);
+    plan.schedule.reduce_every = every;
+    const ExecDag dag = lowering::lower(grouped.world.network, grouped.world.cluster, plan);
+    const std::int64_t times = every == ReduceEvery::automatic ? 1 : 3;
+    CHECK(count(dag, CollectiveKind::all_gather, Stream::gradient) == 3 * 2 * times);
+    CHECK(difference(plan, dag, 5) == "");
+  }
+}
+
+TEST_CASE("zero group: whole gradients of stage 1 stay, however often they are summed") {
+  const Grouped grouped;
+  Plan plan = grouped.plan(1, {4, false}, 3);
+  const auto gradients = [&] {
+    return lowering::memory_use(grouped.world.network, grouped.world.cluster, plan)[0].gradients;
+  };
+  const Bytes once = gradients();
+  plan.schedule.reduce_every = ReduceEvery::micro_batch;
+  CHECK(gradients() == once);
+}
+
 TEST_CASE("zero: tied embeddings are sharded within each stage and summed whole over stages") {
   // Stages of two replicas: 0 and 1 embed, 2 and 3 have the loss.
   const World world(networks::load_network(

@@ -127,7 +127,10 @@ class Comparison {
       for (const Cell& cell : cells(network, LayerId{l}, plan_.layers[l], memory_.samples())) {
         for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
           const ParameterId id = layer.parameters[p];
-          if (first[id.index()]->zero.stage == 3) continue;
+          const std::int32_t stage = first[id.index()]->zero.stage;
+          if (stage == 3 || (stage == 2 && plan_.schedule.reduce_every != ReduceEvery::automatic)) {
+            continue;
+          }
           compare({cell.device, {Tensor::Kind::parameter, id.value, -1}, Role::weight, 0},
                   parameter_region(layer.kind, shapes, layer.out, p, cell.part),
                   reference_.weights[id.index()], 0);
