@@ -443,6 +443,7 @@ strategies::StrategyInput Experiment::strategy_input() const {
   input.searches_chunks = !request.given.contains("--vp");
   input.batch = batch;
   input.server = server;
+  input.hosts_matter = request.input_rate > 0 || request.sim.host_delay.per_sample > Seconds{};
   return input;
 }
 

@@ -101,6 +101,8 @@ constexpr double hopeless_estimate = 2;
 /// one or two percent (tests "estimate: near the simulator ..."). A plan of experts with tensor
 /// parallelism in a pipeline was estimated 10 % too slow.
 constexpr double worth_simulating = 1.05;
+/// Of plans as other strategies make them: `best` is no slower than these.
+constexpr double worth_simulating_rows = 1.25;
 
 /// Index of the best of `plans`, which must not be empty; ties go to the lower index. One plan, or
 /// no simulator: the first that fits, else the first. Hopeless plans are not simulated.

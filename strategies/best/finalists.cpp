@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "strategies/at_once.hpp"
@@ -16,14 +17,19 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
   const Price best = sorted.front().price;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const PricedPlan& candidate = sorted[i];
-    const bool late = candidate.price.overcommit != best.overcommit ||
-                      candidate.price.step > worth_simulating * best.step;
+    // Rows of a comparison, which no plan of `best` may be slower than.
+    const bool row = candidate.bare() && candidate.price.overcommit == best.overcommit;
+    const double worth = !row                 ? worth_simulating
+                         : input.hosts_matter ? std::numeric_limits<double>::infinity()
+                                              : worth_simulating_rows;
+    const bool late =
+        candidate.price.overcommit != best.overcommit || candidate.price.step > worth * best.step;
     if (late && !chosen.empty()) continue;
-    if (work > most_work && chosen.size() >= fewest) break;
+    if (work > most_work && chosen.size() >= fewest && !row) continue;
     // The same step, such as that of states that are sharded but have a single owner.
     const Seconds estimate = candidate.price.step;
     const auto same = [&](Seconds other) { return estimate < other * 1.000'001; };
-    if (work > most_work && std::any_of(known.begin(), known.end(), same)) continue;
+    if (work > most_work && !row && std::any_of(known.begin(), known.end(), same)) continue;
     known.push_back(estimate);
     for (const LayerPlan& layer : candidate.plan.layers) {
       work +=
