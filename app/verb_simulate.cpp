@@ -108,6 +108,9 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   experiment::bound_steps(experiment, {&run.result, 1});
   if (!request.beside.empty()) {
     run.result.two_jobs = experiment::run_with_job(experiment, planned.plan, request.beside);
+    if (std::string assumed = run.result.two_jobs->assumed(); !assumed.empty()) {
+      run.result.notes.push_back(std::move(assumed));
+    }
   }
   std::optional<experiment::HardwareRows> rows;
   if (request.hardware) {

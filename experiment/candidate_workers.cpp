@@ -240,7 +240,8 @@ std::vector<std::optional<Candidate>> plan_in_workers(
       limits.all = (best && !now ? own : 1) * *work.limit - spent;
       if (now) search_limit = limits.all;
     }
-    if (round.size() == 1 && work.jobs > 1) {  // which would leave the others idle
+    // One would leave the others idle. With a limit, parts that end at once would end too late.
+    if (round.size() == 1 && work.jobs > 1 && !search_limit) {
       planner.divide_searches(std::bind_front(results_at_once, work.jobs));
     }
     const auto plan = [&](std::size_t s, const SendEarly& send_early) {

@@ -225,6 +225,17 @@ TwoJobs simulate_together(const ExecDag& first, const ExecDag& second, const Clu
   }
 }
 
+std::string TwoJobs::assumed() const {
+  const auto& [longer, shorter] =
+      first.alone >= second.alone ? std::tie(first, second) : std::tie(second, first);
+  const Seconds shared = static_cast<double>(shorter.steps) * shorter.together;
+  if (shared + 2 * shorter.together >= longer.together) return {};
+  return fmt::format(
+      "together the two jobs were simulated for {} ({} steps of {}), and the rest of {}'s step is "
+      "taken to lose as much: too little if its communication comes later",
+      to_text(shared), shorter.steps, shorter.network, longer.network);
+}
+
 TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::string& file) {
   const Cluster& cluster = experiment.cluster;
   const Plan other = plan_from_json(read_file(file, "--beside"), file);

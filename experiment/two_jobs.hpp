@@ -21,6 +21,10 @@ struct SharingJob {
 };
 struct TwoJobs {
   SharingJob first, second;
+
+  /// That the shorter step was repeated for a part of the longer one only, and what then is
+  /// assumed; "" if it was for all of it.
+  [[nodiscard]] std::string assumed() const;
 };
 
 /// Steps of two jobs that start at the same time.

@@ -168,6 +168,18 @@ TEST_CASE("time limit: best answers with the best plan so far") {
   CHECK(document.answer.back().starts_with("best: " + said));
 }
 
+TEST_CASE("time limit: several processes know no less than one") {
+  const testing::Finished finished = testing::run_program(
+      PARSIM_PROGRAM,
+      {"compare", "--quiet", "--network",
+       "gpt:layers=8,hidden=1024,heads=16,seq_length=512,vocab_size=32000", "--batch", "32",
+       "--cluster", "nodes:2x2,device=a100-sxm4-40*2+l40s*2,intra=20GB/s,inter=2GB/s", "--strategy",
+       "best", "--budget", "1000000000", "--jobs", "2", "--time-limit", "3s"});
+  CAPTURE(finished.err);
+  CHECK(finished.exit_code == 0);
+  CHECK(finished.out.find("stopped by the time limit") != std::string::npos);
+}
+
 TEST_CASE("time limit: without any plan there is no answer") {
   const testing::Finished finished = compare(failing, {"--time-limit", "1us"});
   CHECK(finished.exit_code == ExitCode::unfinished);

@@ -65,6 +65,8 @@ TEST_CASE("two jobs: the shorter step is repeated to the end of the longer one")
   const TwoJobs few = together(longer, shorter, 100);
   CHECK(few.second.steps == 100);
   CHECK(few.first.together.count() == testing::approx(2).epsilon(1e-3));
+  CHECK(jobs.assumed().empty());
+  CHECK(few.assumed().find("(100 steps of ") != std::string::npos);
 }
 
 TEST_CASE("two jobs: what is computed, and links that only one uses, take as long as alone") {
