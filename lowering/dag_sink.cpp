@@ -309,12 +309,14 @@ OpId DagSink::gather_weights(std::size_t s, std::size_t zero_group, After& after
                          shares_[s], Stream::gradient, once(after));
 }
 
-OpId DagSink::sum(std::size_t s, bool so_far, After& after) {
+OpId DagSink::sum(std::size_t s, std::size_t part, bool so_far, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  return operations_.add(
-      Collective{CollectiveKind::all_reduce, dag_.intern(parts_->sums[s]->whole().devices),
-                 gradient, so_far ? sum_so_far(gradient) : gradient},
-      {}, Stream::gradient, once(after));
+  const SumFragment& fragment = *parts_->sums[s];
+  const GroupId members =
+      dag_.intern(group(s).sums_apart() ? fragment.zero_group(part) : fragment.whole().devices);
+  return operations_.add(Collective{CollectiveKind::all_reduce, members, gradient,
+                                    so_far ? sum_so_far(gradient) : gradient},
+                         {}, Stream::gradient, once(after));
 }
 
 OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_shares, After& after) {

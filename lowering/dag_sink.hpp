@@ -92,7 +92,8 @@ class DagSink {
   void drop_gradients(std::size_t s, DeviceId device, After& after);
   Op gather_weights(std::size_t s, std::size_t zero_group, After& after);
   /// so_far   of this micro-batch and those before it, and there are more
-  Op sum(std::size_t s, bool so_far, After& after);
+  /// part     of SyncGroup::apart, if those are summed first
+  Op sum(std::size_t s, std::size_t part, bool so_far, After& after);
   Op scatter_sum(std::size_t s, std::size_t zero_group, bool adds_shares, After& after);
   Op sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, bool so_far, After& after);
   Op send_sum(std::size_t s, std::size_t mirror, After& after);

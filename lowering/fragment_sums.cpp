@@ -139,7 +139,16 @@ bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
   if (group.served() || !group.mirrors.empty()) return false;
   const auto elsewhere = [&](DeviceId device) { return !units.keeps(device); };
   std::erase_if(group.devices, elsewhere);
-  if (whole.zero_stage == 0) return true;
+  // What is summed over parts that are apart is within one unit.
+  const auto within = [&](std::size_t ranks) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const std::vector<DeviceId> holders = whole.holders_of(rank);
+      const auto others = std::count_if(holders.begin(), holders.end(), elsewhere);
+      if (others != 0 && others != std::ssize(holders)) return false;
+    }
+    return true;
+  };
+  if (whole.zero_stage == 0) return !whole.sums_apart() || within(whole.apart[0].size());
   group.seats.clear();
   for (const DeviceId device : group.devices)
     group.seats.push_back(whole.seats[whole.index_of(device)]);
@@ -148,12 +157,7 @@ bool reduce(const SyncGroup& whole, const AlikeUnits& units, SyncGroup& group) {
     return true;
   }
   if (!whole.apart.empty()) {
-    // Each ZeRO group is of all units, and what its shares are summed over within one.
-    for (std::size_t rank = 0; rank < whole.shards.size(); ++rank) {
-      const std::vector<DeviceId> holders = whole.holders_of(rank);
-      const auto others = std::count_if(holders.begin(), holders.end(), elsewhere);
-      if (others != 0 && others != std::ssize(holders)) return false;
-    }
+    if (!within(whole.shards.size())) return false;  // each ZeRO group is of all units
     for (std::vector<DeviceId>& members : group.zero_groups) std::erase_if(members, elsewhere);
     return std::none_of(group.zero_groups.begin(), group.zero_groups.end(),
                         [](const std::vector<DeviceId>& members) { return members.empty(); });
@@ -297,14 +301,23 @@ std::shared_ptr<const SumFragment::Prices> Fragments::price(const SumFragment& s
     return price;
   };
   const bool sharded = group.zero_stage > 0;
-  if (!sharded) prices.sums = {ring(CollectiveKind::all_reduce, whole.devices, gradients)};
+  const bool by_parts = whole.sums_apart();
+  if (!sharded && !by_parts) {
+    prices.sums = {ring(CollectiveKind::all_reduce, whole.devices, gradients)};
+  }
+  for (std::size_t p = 0; by_parts && p < whole.apart.size(); ++p) {
+    prices.sums.push_back(ring(CollectiveKind::all_reduce, whole.apart[p], gradients));
+  }
   // ZeRO groups are within units, or of all of them.
   const bool within_units = whole.summed_twice && whole.apart.empty();
   const std::vector<std::vector<DeviceId>>& zero_groups =
       within_units ? group.zero_groups : whole.zero_groups;
   if (sharded) prices.sums.reserve(zero_groups.size());
   prices.gathers.reserve(zero_groups.size());
-  if (whole.summed_twice) prices.replica_sums.reserve(group.shards.size());
+  const std::size_t ranks = by_parts             ? whole.apart[0].size()
+                            : whole.summed_twice ? group.shards.size()
+                                                 : 0;
+  prices.replica_sums.reserve(ranks);
   for (const std::vector<DeviceId>& members : zero_groups) {
     const auto within = [&](CollectiveKind kind, Bytes payload) {
       return within_units ? communications.ring(kind, members, payload)
@@ -313,8 +326,8 @@ std::shared_ptr<const SumFragment::Prices> Fragments::price(const SumFragment& s
     prices.sums.push_back(within(CollectiveKind::reduce_scatter, gradients));
     prices.gathers.push_back(within(CollectiveKind::all_gather, weights));
   }
-  for (std::size_t rank = 0; whole.summed_twice && rank < group.shards.size(); ++rank) {
-    const Bytes payload{group.summed_elements(rank) * gradient};
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const Bytes payload = by_parts ? gradients : Bytes{group.summed_elements(rank) * gradient};
     if (whole.apart.empty()) {
       prices.replica_sums.push_back(
           ring(CollectiveKind::all_reduce, whole.holders_of(rank), payload));
@@ -327,8 +340,11 @@ std::shared_ptr<const SumFragment::Prices> Fragments::price(const SumFragment& s
   for (std::size_t rank = 0;
        units != nullptr && !whole.apart.empty() && rank < prices.replica_sums.size(); ++rank) {
     const DeviceId kept = units->kept(whole.holders_of(rank).front());
-    const PricedCommunication& like = prices.replica_sums[whole.seats[whole.index_of(kept)].rank];
-    alike = alike && prices.replica_sums[rank].seconds == like.seconds;
+    const std::vector<DeviceId>& first = by_parts ? whole.apart[0] : whole.zero_groups[0];
+    const auto like = std::lower_bound(first.begin(), first.end(), kept);
+    alike = alike && like != first.end() && *like == kept &&
+            prices.replica_sums[rank].seconds ==
+                prices.replica_sums[static_cast<std::size_t>(like - first.begin())].seconds;
   }
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     prices.to_mirror.push_back(

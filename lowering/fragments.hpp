@@ -174,6 +174,7 @@ struct SumFragment {
   [[nodiscard]] const SyncGroup& whole() const { return of_all_units ? *of_all_units : group; }
   /// The devices of a ZeRO group: within one unit, or of all of them.
   [[nodiscard]] const std::vector<DeviceId>& zero_group(std::size_t number) const {
+    if (group.sums_apart()) return whole().apart[number];
     return (group.summed_twice && group.apart.empty() ? group : whole()).zero_groups[number];
   }
   /// Those of the kept unit's devices that hold a share, by ZeRO group.

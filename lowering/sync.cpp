@@ -207,7 +207,8 @@ std::size_t SyncGroup::index_of(DeviceId device) const {
 
 std::vector<DeviceId> SyncGroup::holders_of(std::size_t rank) const {
   std::vector<DeviceId> holders;
-  for (const std::vector<DeviceId>& members : zero_groups) holders.push_back(members[rank]);
+  for (const std::vector<DeviceId>& members : sums_apart() ? apart : zero_groups)
+    holders.push_back(members[rank]);
   return holders;
 }
 
@@ -374,7 +375,7 @@ std::vector<UnsplitGroup> bucket_groups(
     const std::string where = fmt::format("parameter '{}'", network[id].name);
     for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
       std::vector<std::vector<DeviceId>> parts;
-      if (zero.stage > 0 && layers.size() > 1) parts = apart(uses, devices);
+      if (layers.size() > 1) parts = apart(uses, devices);
       const auto [at, fresh] = index.try_emplace(
           {devices, mirrors, static_cast<int>(sync.kind), sync.server, states, parts},
           groups.size());

@@ -2,6 +2,7 @@
 // regions of the parameters that the cells of a plan use.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -55,12 +56,19 @@ struct SyncGroup {
   [[nodiscard]] std::int64_t shard_of(DeviceId device) const {
     return shards[seats[index_of(device)].rank];
   }
-  /// The devices that hold a share, by ZeRO group.
+  /// The devices that hold a share, by ZeRO group; those at one place of each of `apart`.
   [[nodiscard]] std::vector<DeviceId> holders_of(std::size_t rank) const;
   /// Elements of a share that such holders sum.
   [[nodiscard]] std::int64_t summed_elements(std::size_t rank) const {
     return apart.empty() ? shards[rank]
                          : std::accumulate(shards.begin(), shards.end(), std::int64_t{0});
+  }
+  /// Whether whole gradients are summed within each of `apart`, then over these.
+  [[nodiscard]] bool sums_apart() const {
+    if (zero_stage > 0 || apart.empty() || !mirrors.empty() || served()) return false;
+    const std::size_t size = apart[0].size();
+    return size > 1 && std::all_of(apart.begin(), apart.end(),
+                                   [&](const auto& part) { return part.size() == size; });
   }
   /// Gradients go to a parameter server; otherwise every device updates for itself.
   [[nodiscard]] bool served() const {

@@ -156,8 +156,8 @@ class Timer {
   Op gather_weights(std::size_t s, std::size_t zero_group, After after) {
     return occupy(prices_of(s).gathers[zero_group], Stream::gradient, after);
   }
-  Op sum(std::size_t s, bool, After after) {
-    return occupy(prices_of(s).sums[0], Stream::gradient, after);
+  Op sum(std::size_t s, std::size_t part, bool, After after) {
+    return occupy(prices_of(s).sums[part], Stream::gradient, after);
   }
   Op scatter_sum(std::size_t s, std::size_t zero_group, bool, After after) {
     return occupy(prices_of(s).sums[zero_group], Stream::gradient, after);

@@ -159,6 +159,7 @@ class Walk {
   void await_sums(DeviceId device, After& after);
   void sum(std::size_t s);
   void sum_shares(std::size_t s, const std::vector<Op>& last);
+  void sum_apart(std::size_t s, bool so_far, const std::vector<Op>& last);
   void server_return(std::size_t s);
   void finish();
   [[nodiscard]] bool adds_shares(std::size_t s) const {

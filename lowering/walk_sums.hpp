@@ -199,10 +199,12 @@ void Walk<Sink>::sum(std::size_t s) {
   }
   if (group.summing == 1) {
     state.summed = {last[0]};
+  } else if (group.sums_apart()) {
+    sum_apart(s, !last_sum, last);
   } else if (state.zero_stage == 0) {
     After after = Sink::nothing();
     for (std::size_t d = 0; d < devices; ++d) Sink::add(after, Sink::done(last[d]));
-    state.summed.assign(devices, sink_.sum(s, !last_sum, after));
+    state.summed.assign(devices, sink_.sum(s, 0, !last_sum, after));
   } else {
     sum_shares(s, last);
   }
@@ -250,6 +252,35 @@ void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
   }
 }
 
+/// Within the replicas of each stage that has the parameters, then over the stages.
+template <class Sink>
+void Walk<Sink>::sum_apart(std::size_t s, bool so_far, const std::vector<Op>& last) {
+  const SyncGroup& group = parts_.sums[s]->group;
+  const std::size_t devices = group.devices.size();
+  std::vector<Op> within(devices, Sink::never);
+  for (std::size_t part = 0; part < group.apart.size(); ++part) {
+    After after = Sink::nothing();
+    std::vector<std::size_t> members;  // of the kept unit
+    for (const DeviceId device : group.apart[part]) {
+      if (const std::size_t d = group.find(device); d < devices) members.push_back(d);
+    }
+    for (const std::size_t d : members) Sink::add(after, Sink::done(last[d]));
+    const Op op = sink_.sum(s, part, so_far, after);
+    for (const std::size_t d : members) within[d] = op;
+  }
+  SumState& state = sum_states_[s];
+  state.summed = within;
+  for (std::size_t rank = 0; rank < group.apart[0].size(); ++rank) {
+    const std::vector<DeviceId> holders = parts_.sums[s]->holders_of(rank);
+    if (holders.empty()) continue;
+    After after = Sink::nothing();
+    for (const DeviceId device : holders)
+      Sink::add(after, Sink::done(within[group.index_of(device)]));
+    const Op op = sink_.sum_replicas(s, rank, so_far, false, after);
+    for (const DeviceId device : holders) state.summed[group.index_of(device)] = op;
+  }
+}
+
 template <class Sink>
 void Walk<Sink>::server_return(std::size_t s) {
   SumState& state = sum_states_[s];
@@ -283,7 +314,8 @@ void Walk<Sink>::finish() {
     for (std::size_t d = 0; d < fragment.holders.size(); ++d) {
       const auto at =
           last_sum.try_emplace(fragment.holders[d], std::array{Sink::never, Sink::never});
-      const bool twice = group.summed_twice && group.shards[group.seats[d].rank] > 0;
+      const bool twice =
+          group.sums_apart() || (group.summed_twice && group.shards[group.seats[d].rank] > 0);
       Op& last = at.first->second[twice ? 1 : 0];
       last = Sink::later(last, summed[d]);
     }

@@ -298,6 +298,27 @@ TEST_CASE("zero: tied embeddings are sharded within each stage and summed whole 
   CHECK(memory[tied->devices[0].index()].optimizer_state == Bytes{elements * 2 * 4});
 }
 
+TEST_CASE("sync: tied embeddings are summed within each stage, then over stages") {
+  const World world(networks::load_network(
+                        "gpt:layers=2,hidden=16,heads=2,seq_length=8,vocab_size=64", {}, "test"),
+                    star_of(4, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(8);
+  input.tensor_parallel = 1;
+  input.pipeline_parallel = 2;
+  input.data_parallel = 2;
+  input.micro_batches = 2;
+  const Plan plan = strategies::plan_tensor(input);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  CHECK(difference(plan, dag, 3) == "");
+  // Each replica's pair of stages sums the whole table, after the pair of replicas of each stage.
+  CHECK(count(dag, CollectiveKind::all_reduce, Stream::replicas) == 2);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.stream(OpId{i}) != Stream::replicas) continue;
+    CHECK(dag.payload(OpId{i}) == Bytes{64 * 16 * element_bytes(plan.reduce_precision)});
+    CHECK(dag.predecessors(OpId{i}).size() == 2);
+  }
+}
+
 TEST_CASE("zero group: a unit's shares are summed while the next unit's gradients are scattered") {
   const Grouped grouped;
   const ExecDag dag = grouped.dag(2, {4, false});
