@@ -98,11 +98,31 @@ double microseconds(const CsvTable& table, const CsvTable::Row& row,
   return table.number(row, time);
 }
 
+/// A metric without what it says in brackets, of its source.
+std::string without_brackets(const std::string& text) {
+  std::string rest;
+  int open = 0;
+  for (const char c : text) {
+    open += c == '(' ? 1 : 0;
+    if (open == 0) rest += c;
+    open -= c == ')' ? 1 : 0;
+  }
+  return rest;
+}
+
 /// Refuses a unit that contradicts the column "metric": of "step time (ms)" without a unit, 95
-/// would be images/s.
+/// would be images/s; and metrics of less or more than a step of all GPUs.
 void check_metric(const CsvTable& table, const CsvTable::Row& row) {
   const std::string metric = lower_case(table.at(row, "metric")), unit = table.at(row, "unit");
   const auto has = [&](std::string_view word) { return metric.find(word) != std::string::npos; };
+  const std::string own = without_brackets(metric);
+  for (const std::string_view word :
+       {"per gpu", "per device", "per sample", "per image", "per token", "epoch time"}) {
+    if (own.find(word) == std::string::npos) continue;
+    throw InputError(fmt::format("{}:{}:metric", table.file, row.line),
+                     fmt::format("'{}'", table.at(row, "metric")),
+                     "accepted: the time of a step, or samples a second of all GPUs together");
+  }
   const bool time = has("time") || has("latency") || has("duration");
   const bool rate = has("throughput") || has("/s") || has("per second");
   if (time == rate || time == (unit == "ms")) return;

@@ -228,10 +228,16 @@ TEST_CASE("measurements: a unit that contradicts the metric is refused") {
                                      {"training throughput", ""},
                                      {"throughput", "samples/s"},
                                      {"", ""},
+                                     {"throughput (source: tokens per GPU)", "samples/s"},
                                      {"median of runs", "ms"}}) {
     CAPTURE(metric);
     CHECK(refused(metric, unit) == "accepted");
   }
+  const std::string whole =
+      "; accepted: the time of a step, or samples a second of all GPUs together";
+  CHECK(refused("training throughput per GPU", "samples/s") ==
+        "t.csv:2:metric: 'training throughput per GPU'" + whole);
+  CHECK(refused("Epoch time", "ms") == "t.csv:2:metric: 'Epoch time'" + whole);
 }
 
 }  // namespace parsim::validation
