@@ -65,7 +65,8 @@ WinogradShares read_winograd(const std::string& family, Precision operands) {
   for (const CsvTable::Row& row : table.rows) {
     if (table.at(row, "family") != family) continue;
     shares = {table.number(row, "fused"), table.number(row, "prologue"),
-              table.number(row, "transforms"), table.number(row, "weight_transforms")};
+              table.number(row, "transforms"), table.number(row, "weight_transforms"),
+              table.number(row, "direct")};
   }
   return shares;
 }
@@ -88,10 +89,19 @@ std::vector<Coefficients> read_coefficients() {
     all.push_back(
         {table.at(row, "family"), operands, number("architecture"), number("memory_rate") * 1e9,
          efficiency("constant_"), efficiency("tiles_"), number("tiles_area_exponent"),
+         number("tiles_step_us") * 1e-6, number("tiles_area_exponent"),
          number("tiles_step_us") * 1e-6, number("tiles_winograd3"), number("tiles_winograd5"),
          read_winograd(table.at(row, "family"), operands), number("sustained"),
          table.at(row, "convolutions") == "own",
          number("architecture") == hopper ? read_kernel_factors(operands) : KernelFactors{}});
+    // Efficiencies hold with what they were fitted with. TF32 has a lender's numbers throughout.
+    const std::string& lender = table.at(row, "convolutions");
+    const auto lent = std::find_if(all.begin(), all.end(), [&](const Coefficients& other) {
+      return other.family == lender && other.operands == operands;
+    });
+    if (lent == all.end()) continue;
+    all.back().convolution_area_exponent = lent->area_exponent;
+    all.back().convolution_step = lent->step;
   }
   return all;
 }

@@ -41,6 +41,8 @@ struct WinogradShares {
   double fused = 0;                              ///< part of the peak; 0: not measured
   double prologue = 0;                           ///< channels
   double transforms = 1, weight_transforms = 1;  ///< parts of the memory rate
+  /// Rate of direct convolutions over what their efficiencies say, where those are another card's.
+  double direct = 1;
 };
 
 /// Numbers of one card and precision.
@@ -55,6 +57,8 @@ struct Coefficients {
   Efficiency tiles;          ///< of whole tiles of the largest size
   double area_exponent = 0;  ///< smaller tiles are slower: (area / 32768)^area_exponent
   double step = 0;           ///< seconds for 32 steps along the inner dimension, at least
+  /// Both of convolutions: of the card that their efficiencies are from.
+  double convolution_area_exponent = 0, convolution_step = 0;
   double winograd3 = 1, winograd5 = 1;  ///< gains of 3x3 and 5x5 convolutions of stride 1
   WinogradShares winograd;              ///< where measured, instead of `winograd3`
 

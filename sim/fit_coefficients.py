@@ -7,8 +7,8 @@
 NEUSIGHT.csv has the columns gpu, op, batch, m, n, k, time_us. Needs numpy and scipy.
 
 a100, fp32: matrix products of NeuSight (sitar-lab/NeuSight, commit 6945927, MIT) of at least 100 us;
-half of the shapes, chosen by a hash, are held out. Convolutions keep the V100's shares: NeuSight's
-are of another kind (3 x 3, few and odd extents) than those of networks.
+half of the shapes, chosen by a hash, are held out. Convolutions keep the V100's shares, with its exponent and
+step: NeuSight's are forward and 3 x 3 only; sim/fit_winograd.py fits one factor to them.
 a100, tf32: not fitted. The V100's shares of its tensor cores' peak, the error (median) on eth-easl/sailor's products
 of OPT and GPT-Neo on an A100 40 GB (commit cf2c8e3, MIT), of at least 100 us; an H100's are 40 % lower.
 h100, h200: sim/fit_operators.py.

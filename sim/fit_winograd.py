@@ -38,8 +38,10 @@ COLUMNS = ["family", "source", "pass", "n", "c", "h", "w", "k", "pad", "time_us"
 ALGORITHMS = ["implicit", "fused", "apart"]
 # Rows and columns of the outputs of a thread block, of one sample and 32 filters: the tile148 of kernels' names.
 BLOCK = 8, 16
-FREE = ["fused", "prologue", "transforms", "weight_transforms", "host"]
-START, LEAST, MOST = [0.8, 15, 0.5, 0.5, 150e-6], [0.1, 0.1, 0.1, 0.1, 20e-6], [1, 60, 1, 2, 400e-6]
+FREE = ["fused", "prologue", "transforms", "weight_transforms", "direct", "host"]
+# What efficiencies of convolutions were fitted with, besides what is the card's: as read_coefficients in sim/coefficients.cpp.
+WITH_SHARES = [NAMES.index("area_exponent"), NAMES.index("step_us")]
+START, LEAST, MOST = [0.8, 15, 0.5, 0.5, 1, 150e-6], [0.1, 0.1, 0.1, 0.1, 0.2, 20e-6], [1, 60, 1, 2, 2, 400e-6]
 
 
 def algorithm_of(row):
@@ -86,8 +88,9 @@ def above(a, b):
 class Part:
     """Rows of one card and source."""
 
-    def __init__(self, family, source, rows, coefficients):
-        self.source, self.card, self.coefficients = source, CARDS[family][source], coefficients
+    def __init__(self, family, source, rows, coefficients, convolutions):
+        self.source, self.card = source, CARDS[family][source]
+        self.coefficients, self.convolutions = coefficients, convolutions
         self.kind = np.array([CLASSES.index(row["pass"]) for row in rows])
         n, c, h, w, k, pad, time = np.array([[float(row[name]) for name in COLUMNS[3:-1]] for row in rows]).T
         self.seconds = time * 1e-6
@@ -112,9 +115,12 @@ class Part:
                                  for a, b, inner in sides])
 
     def implicit(self, gain):
-        values = self.coefficients.copy()
+        values = self.convolutions.copy()
         values[NAMES.index("winograd3")] = gain
         return self.kernels.times(values, self.card, 4)
+
+    def old_times(self):
+        return self.kernels.times(self.coefficients, self.card, 4)
 
     def fastest(self, values):
         return self.times(*values).min(0)
@@ -124,7 +130,7 @@ class Part:
         times = self.times(*values)
         return np.where(self.ran < 0, times.min(0), times[self.ran, np.arange(len(self.ran))])
 
-    def times(self, fused, prologue, transforms, weight_transforms, host):
+    def times(self, fused, prologue, transforms, weight_transforms, direct, host):
         """By algorithm, as winograd_time in sim/winograd.cpp."""
         multiprocessors, peak, memory_rate = self.card
         memory, overhead = self.coefficients[4], self.coefficients[5] * 1e-6
@@ -136,7 +142,7 @@ class Part:
         moved = self.bytes + 4 * 36 * self.tiles * (self.channels + self.filters) + 45 * self.matrices
         apart = self.products.times(self.coefficients, self.card, 4) + moved / (memory_rate * share) + overhead
         by_blocks = np.where(self.kind == 3, np.inf, by_blocks)
-        return np.stack([self.implicit(1), by_blocks, apart]) + (host if self.source == "neusight" else 0)
+        return np.stack([self.implicit(direct), by_blocks, apart]) + (host if self.source == "neusight" else 0)
 
 
 def fit(parts, free):
@@ -169,37 +175,44 @@ def median(times, part, chosen):
 
 
 def main():
-    coefficients = {row["family"]: np.array([float(row["tiles_" + name]) for name in NAMES])
-                    for row in read_csv(HERE / "coefficients.csv") if row["operands"] == "fp32"}
+    table = [row for row in read_csv(HERE / "coefficients.csv") if row["operands"] == "fp32"]
+    coefficients = {row["family"]: np.array([float(row["tiles_" + name]) for name in NAMES]) for row in table}
+    lenders = {row["family"]: row["convolutions"] for row in table if row["convolutions"] != "own"}
     rows = read_csv(ROWS)
     with open(MODELS, "w", newline="") as file:
         file.write("""\
 # Winograd's 3 x 3 convolutions in FP32 (sim/winograd.hpp), written by sim/fit_winograd.py from
 # sim/convolution_rows.csv (sources and licences there). fused: part of the peak; prologue: channels; transforms: parts
-# of the memory rate. rows: in the fit; held_out_percent: median error of as many others.
+# of the memory rate; direct: rate of direct convolutions over what their shares in coefficients.csv say, fitted where
+# those are another card's. rows: in the fit; held_out_percent: median error of as many others.
 """)
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["family", *FREE[:4], "rows", "held_out_percent"])
+        writer.writerow(["family", *FREE[:-1], "rows", "held_out_percent"])
         print("# held out, median error in %: before, now")
         for family, cards in CARDS.items():
-            parts = [Part(family, source, own, coefficients[family]) for source in cards
+            convolutions = coefficients[family].copy()
+            if family in lenders:
+                convolutions[WITH_SHARES] = coefficients[lenders[family]][WITH_SHARES]
+            parts = [Part(family, source, own, coefficients[family], convolutions) for source in cards
                      if (own := [row for row in rows if (row["family"], row["source"]) == (family, source)])]
             # Weight gradients only from DeepBench, host times only in NeuSight.
-            values = fit(parts, [0, 1, 2] + ([3] if "deepbench" in cards else []) + ([4] if "neusight" in cards else []))
+            free = ["fused", "prologue", "transforms"] + ["weight_transforms"] * ("deepbench" in cards)
+            free += ["direct"] * (family in lenders) + ["host"] * ("neusight" in cards)
+            values = fit(parts, [FREE.index(name) for name in free])
             errors, count = [], 0
             for part in parts:
                 count += int((~part.held_out).sum())
-                old, new = part.implicit(coefficients[family][8]), part.fastest(values)
+                old, new = part.old_times(), part.fastest(values)
                 errors.append(np.abs(new / part.seconds - 1)[part.held_out])
                 for kind in sorted(set(part.kind)):
                     chosen = part.held_out & (part.kind == kind)
                     line = f"{family} {part.source} {CLASSES[kind]} ({chosen.sum()}): {median(old, part, chosen):.1f}, {median(new, part, chosen):.1f}"
                     if part.source == "neusight":
-                        long, alone = chosen & (part.seconds >= 1e-3), new - values[4]
-                        line += (f"; without the host's {values[4] * 1e6:.0f} us {median(alone, part, chosen):.1f}; of 1 ms and "
+                        long, alone = chosen & (part.seconds >= 1e-3), new - values[-1]
+                        line += (f"; without the host's {values[-1] * 1e6:.0f} us {median(alone, part, chosen):.1f}; of 1 ms and "
                                  f"more ({long.sum()}) {median(old, part, long):.1f}, {median(new, part, long):.1f}, without host {median(alone, part, long):.1f}")
                     print(line)
-            writer.writerow([family, *(f"{value:.3g}" for value in values[:4]), count,
+            writer.writerow([family, *(f"{value:.3g}" for value in values[:-1]), count,
                              f"{100 * np.median(np.concatenate(errors)):.1f}"])
 
 

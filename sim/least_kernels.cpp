@@ -156,11 +156,8 @@ double tile_time(double flops, std::int64_t m, std::int64_t n, const TileRates& 
 LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,
                           std::int64_t element_bytes) {
   const Kernel& whole = gemm.whole;
-  const bool by_winograd = has_winograd(whole, rates);
-  const double gain = by_winograd           ? 1.0
-                      : whole.winograd == 3 ? rates.winograd3
-                      : whole.winograd == 5 ? rates.winograd5
-                                            : 1.0;
+  // A part may have too few channels for Winograd's gain.
+  const double gain = std::max(direct_rate(whole, rates), tiled_rate(whole, rates));
   const double moved = whole.elements * static_cast<double>(element_bytes) / rates.memory;
   // A part may be better aligned than the layer, never of another shape.
   Kernel aligned = whole;
@@ -168,8 +165,8 @@ LeastTime least_gemm_time(const LeastKernel& gemm, const TileRates& rates,
   const double factor = rates.factors.of(aligned, 16);
   double fixed = rates.overhead * factor;
   double least = factor * std::max(moved, tile_time(gemm.multiplied, whole.m, whole.n, rates,
-                                                    whole.kind, std::max(1.0, gain)));
-  if (by_winograd) {
+                                                    whole.kind, gain));
+  if (has_winograd(whole, rates)) {
     least = std::min(least, std::max(moved, least_winograd_time(whole, gemm.multiplied, rates)));
   }
   if (whole.spectrum && rates.spectral) {

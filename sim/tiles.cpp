@@ -45,32 +45,43 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
   const double each = peak.value / static_cast<double>(multiprocessors);
   const double largest = static_cast<double>(tiles[0].rows * tiles[0].columns);
   for (std::size_t kind = 0; kind < rates.rate.size(); ++kind) {
+    const bool product = static_cast<KernelClass>(kind) == KernelClass::gemm;
+    const double exponent = product ? row.area_exponent : row.convolution_area_exponent;
     for (std::size_t t = 0; t < tiles.size(); ++t) {
       const double area = static_cast<double>(tiles[t].rows * tiles[t].columns);
       rates.rate[kind][t] = each / row.sustained * row.tiles.of(static_cast<KernelClass>(kind)) *
-                            std::pow(area / largest, row.area_exponent);
+                            std::pow(area / largest, exponent);
     }
   }
   rates.memory = memory.value * row.tiles.memory;
   rates.step = row.step;
+  rates.convolution_step = row.convolution_step;
   rates.winograd3 = row.winograd3;
   rates.winograd5 = row.winograd5;
   rates.winograd = {row.winograd.fused * each / row.sustained, row.winograd.prologue,
                     row.winograd.transforms * memory.value,
-                    row.winograd.weight_transforms * memory.value};
+                    row.winograd.weight_transforms * memory.value, row.winograd.direct};
   rates.overhead = row.tiles.overhead;
   rates.factors = row.factors;
   return rates;
 }
 
+double direct_rate(const Kernel& kernel, const TileRates& rates) {
+  const bool one_tap =
+      kernel.shape == KernelShape::pointwise || kernel.shape == KernelShape::strided_pointwise;
+  return kernel.kind == KernelClass::gemm || one_tap ? 1.0 : rates.winograd.direct;
+}
+
+double tiled_rate(const Kernel& kernel, const TileRates& rates) {
+  if (has_winograd(kernel, rates) || kernel.winograd == 0) return direct_rate(kernel, rates);
+  return kernel.winograd == 3 ? rates.winograd3 : rates.winograd5;
+}
+
 Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t element_bytes) {
   ensure(gemm.kind != KernelClass::memory, "a memory-bound kernel is no GEMM");
   const auto& rate = rates.rate[static_cast<std::size_t>(gemm.kind)];
-  const bool by_winograd = has_winograd(gemm, rates);
-  const double gain = by_winograd          ? 1.0
-                      : gemm.winograd == 3 ? rates.winograd3
-                      : gemm.winograd == 5 ? rates.winograd5
-                                           : 1.0;
+  const double gain = tiled_rate(gemm, rates);
+  const double step = gemm.kind == KernelClass::gemm ? rates.step : rates.convolution_step;
   const double by_memory = gemm.elements * static_cast<double>(element_bytes) / rates.memory;
   const double partial_sum = static_cast<double>(gemm.batches * gemm.m) *
                              static_cast<double>(gemm.n) * partial_sum_bytes / rates.memory;
@@ -82,7 +93,7 @@ Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t eleme
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t s = 1; s <= largest_split && (s == 1 || gemm.k >= least_inner * s); s *= 2) {
     const std::int64_t inner = rounded_up(gemm.k, s);
-    const double along = static_cast<double>(inner) / steps_at_once * rates.step;
+    const double along = static_cast<double>(inner) / steps_at_once * step;
     const double added = s == 1 ? 0 : static_cast<double>(s + 1) * partial_sum;
     if (std::max(along / gain, by_memory) + added >= best) continue;
     for (std::size_t t = 0; t < tiles.size(); ++t) {
@@ -96,7 +107,7 @@ Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t eleme
   }
   const double factor = rates.factors.of(gemm, gemm.row_alignment * element_bytes);
   const Seconds direct{(rates.overhead + best) * factor};
-  if (by_winograd) return std::min(direct, winograd_time(gemm, rates));
+  if (has_winograd(gemm, rates)) return std::min(direct, winograd_time(gemm, rates));
   if (!gemm.spectrum || !rates.spectral) return direct;
   return std::min(direct, spectral_time(gemm, rates, element_bytes));
 }
