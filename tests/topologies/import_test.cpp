@@ -13,6 +13,7 @@
 #include "tests/support/refusal.hpp"
 #include "tests/topologies/imported.hpp"
 #include "topologies/cluster_file.hpp"
+#include "topologies/import/gpus.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
@@ -230,6 +231,27 @@ Imported imported_matrix(const std::vector<std::vector<int>>& nvlinks) {
   const auto found = import_cluster(text + "\n", "m.txt", {});
   REQUIRE(found);
   return *found;
+}
+
+TEST_CASE("import: every NVIDIA type of the device table is known by its PCI id and product") {
+  // A30, H20, H100 NVL, A10G and eight more were refused by name and guessed to be others by id.
+  for (const DeviceModel& model : device_models()) {
+    if (capability_of(model) == 0) continue;  // AMD's, and processors
+    CAPTURE(model.name);
+    CHECK(std::ranges::count(known_gpus(), model.name, &KnownGpu::model) > 0);
+  }
+  for (const KnownGpu& gpu : known_gpus()) {
+    CAPTURE(gpu.product);
+    CHECK(device_model(gpu.model, "table").name == gpu.model);
+    CHECK(gpu_of_product(gpu.product)->model == gpu.model);
+  }
+  CHECK(gpu_of_pci("0x10de", "0x20b7")->model == "a30");
+  CHECK(gpu_of_pci("0x10de", "0x2329")->model == "h20");
+  CHECK(model_of_product("NVIDIA RTX 6000 Ada Generation") == "rtx-6000-ada");
+  CHECK(model_of_product("NVIDIA A10G") == "a10g");
+  // One id for Quadro RTX 6000 and 8000: the smaller memory, unless the product is known.
+  CHECK(gpu_of_pci("0x10de", "0x1e30")->memory_gib == 0);
+  CHECK(gpu_of_product("Quadro RTX 8000")->memory_gib == 48);
 }
 
 TEST_CASE("import nvidia-smi: NVLinks tell the type where all that have so many are of a kind") {

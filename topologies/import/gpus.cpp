@@ -13,7 +13,7 @@ namespace parsim::topologies {
 namespace {
 
 // Ids from the PCI ID repository (pci.ids), vendors 10de (NVIDIA) and 1002 (AMD).
-constexpr KnownGpu known_gpus[] = {
+constexpr KnownGpu gpus[] = {
     {"0x102d", "K80", "k80"},
     {"0x17fd", "M40", "m40"},
     {"0x17c2", "GTX TITAN X", "titanx-maxwell"},
@@ -26,6 +26,10 @@ constexpr KnownGpu known_gpus[] = {
     {"0x1e04", "RTX 2080 Ti", "rtx-2080ti"},
     {"0x1e07", "RTX 2080 Ti", "rtx-2080ti"},
     {"0x1e02", "TITAN RTX", "titan-rtx"},
+    {"0x1e30", "Quadro RTX 6000", "quadro-rtx-6000"},
+    {"0x1e30", "Quadro RTX 8000", "quadro-rtx-6000", 48},  // one id for both
+    {"0x1e36", "Quadro RTX 6000", "quadro-rtx-6000"},
+    {"0x1e78", "Quadro RTX 6000", "quadro-rtx-6000"},
     {"0x2204", "RTX 3090", "rtx-3090"},
     {"0x2684", "RTX 4090", "rtx-4090"},
     {"0x15f8", "P100-PCIE-16GB", "p100-pcie"},
@@ -34,22 +38,40 @@ constexpr KnownGpu known_gpus[] = {
     {"0x1db4", "V100-PCIE-16GB", "v100-pcie"},
     {"0x1db6", "V100-PCIE-32GB", "v100-pcie", 32},
     {"0x1db1", "V100-SXM2-16GB", "v100-sxm2"},
+    {"0x1df5", "V100-SXM2-16GB", "v100-sxm2"},
     {"0x1db5", "V100-SXM2-32GB", "v100-sxm2-32"},
     {"0x1db8", "V100-SXM3-32GB", "v100-sxm3"},
     {"0x1eb8", "T4", "t4"},
     {"0x2236", "A10", "a10"},
+    {"0x2237", "A10G", "a10g"},
+    {"0x20b7", "A30", "a30"},
     {"0x2235", "A40", "a40"},
+    {"0x2231", "RTX A5000", "rtx-a5000"},
+    {"0x2230", "RTX A6000", "rtx-a6000"},
     {"0x27b8", "L4", "l4"},
     {"0x26b5", "L40", "l40"},
     {"0x26b9", "L40S", "l40s"},
+    {"0x26b1", "RTX 6000 Ada Generation", "rtx-6000-ada"},
+    {"0x2bb1", "RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"},
+    {"0x2bb5", "RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"},
     {"0x20f1", "A100-PCIE-40GB", "a100-pcie-40"},
+    {"0x20b1", "A100-PCIE-40GB", "a100-pcie-40"},
     {"0x20b5", "A100 80GB PCIe", "a100-pcie"},
     {"0x20b0", "A100-SXM4-40GB", "a100-sxm4-40"},
     {"0x20b2", "A100-SXM4-80GB", "a100-sxm4-80"},
     {"0x2331", "H100 PCIe", "h100-pcie"},
     {"0x2330", "H100 80GB HBM3", "h100-sxm5"},
+    {"0x2321", "H100 NVL", "h100-nvl"},
+    {"0x2329", "H20", "h20"},
+    {"0x2342", "GH200 480GB", "gh200"},  // 96 GB of HBM3: the name has the memory of the processor
+    {"0x2342", "GH200 120GB", "gh200"},
     {"0x2335", "H200", "h200-sxm"},
     {"0x2901", "B200", "b200-sxm"},
+    {"0x2941", "GB200", "gb200"},
+    {"0x3182", "B300 SXM6 AC", "b300"},
+    {"0x3182", "B300", "b300"},
+    {"0x31c2", "GB300", "gb300"},
+    {"0x31c3", "GB300", "gb300"},
     {"0x7408", "MI250X", "mi250x"},
     {"0x74a1", "MI300X", "mi300x"},
 };
@@ -127,9 +149,11 @@ std::optional<double> lane_rate(std::string_view speed) {
 
 }  // namespace
 
+std::span<const KnownGpu> known_gpus() { return gpus; }
+
 const KnownGpu* gpu_of_pci(std::string_view vendor, std::string_view device) {
   if (vendor != "0x10de" && vendor != "0x1002") return nullptr;
-  for (const KnownGpu& gpu : known_gpus) {
+  for (const KnownGpu& gpu : gpus) {
     if (gpu.pci_device == device) return &gpu;
   }
   return nullptr;
@@ -139,7 +163,7 @@ const KnownGpu* gpu_of_product(std::string_view product) {
   for (const std::string_view brand : {"NVIDIA ", "Tesla ", "GeForce "}) {
     if (product.starts_with(brand)) product.remove_prefix(brand.size());
   }
-  for (const KnownGpu& gpu : known_gpus) {
+  for (const KnownGpu& gpu : gpus) {
     if (gpu.product == product) return &gpu;
   }
   return nullptr;

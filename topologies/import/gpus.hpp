@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ struct KnownGpu {
   std::string_view model;       ///< name in the device table
   std::int64_t memory_gib = 0;  ///< 0: the model's
 };
+/// The table; of several rows with one id the first counts.
+[[nodiscard]] std::span<const KnownGpu> known_gpus();
 /// Null if the table has no such GPU.
 [[nodiscard]] const KnownGpu* gpu_of_pci(std::string_view vendor, std::string_view device);
 [[nodiscard]] const KnownGpu* gpu_of_product(std::string_view product);
