@@ -22,9 +22,37 @@ bool routes(const Layer& layer) {
   return layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
 }
 
+/// Whether a layer sends tokens to experts, receives or returns them.
+bool moves_tokens(const Layer& layer) {
+  const auto* activation = layer.kind.as<Activation>();
+  return routes(layer) ||
+         (is_of_experts(layer) && activation != nullptr && activation->function == "identity");
+}
+
+/// What makes the probabilities of a dispatch, last to first.
+std::vector<LayerId> router_of(const Network& network, const Layer& dispatch) {
+  std::vector<LayerId> made{dispatch.inputs[1]};
+  while (network[made.back()].inputs.size() == 1 &&
+         network[made.back()].kind.as<Dense>() == nullptr) {
+    made.push_back(network[made.back()].inputs[0]);
+  }
+  return made;
+}
+
 /// Slots shared by so many parts of the tokens, none of which has a fraction of one.
 std::int64_t in_parts(std::int64_t slots, std::int64_t parts) {
   return (slots + parts - 1) / parts * parts;
+}
+
+/// Whether devices that all have a layer can have tokens of their own instead, as they have of its
+/// input.
+bool follows_tokens(const Network& network, LayerId id, const std::vector<Cut>& cuts,
+                    const std::vector<Cut>& before) {
+  if (cuts.empty() || cuts.size() != before.size()) return false;
+  const std::size_t ways = cuts.back().sizes.size();
+  const std::int64_t tokens = network[network[id].inputs[0]].out.extent(Dim::token);
+  return cuts.back().dim == Dim::replica && before.back().dim == Dim::token &&
+         before.back().sizes == even_split(tokens, ways);
 }
 
 /// Whether so many neighbours can divide the experts.
@@ -54,12 +82,7 @@ std::vector<bool> routers(const Network& network) {
   std::vector<bool> routing(network.layers.size());
   for (const Layer& layer : network.layers) {
     if (layer.kind.as<ExpertDispatch>() == nullptr) continue;
-    LayerId id = layer.inputs[1];
-    while (network[id].inputs.size() == 1 && network[id].kind.as<Dense>() == nullptr) {
-      routing[id.index()] = true;
-      id = network[id].inputs[0];
-    }
-    routing[id.index()] = true;
+    for (const LayerId id : router_of(network, layer)) routing[id.index()] = true;
   }
   return routing;
 }
@@ -158,8 +181,35 @@ void expect_experts(const StrategyInput& input) {
                    : fmt::format("accepted: at most {}", experts));
 }
 
+void route_own_tokens(const Network& network, const CutsOf& cuts_of) {
+  std::vector<bool> own(network.layers.size());
+  const auto by_token = [&](LayerId id) {
+    std::vector<Cut>& cuts = cuts_of(id);
+    if (cuts.empty() || cuts.back().dim != Dim::replica) return;
+    const std::size_t ways = cuts.back().sizes.size();
+    cuts.back() = {Dim::token, even_split(network[id].out.extent(Dim::token), ways)};
+  };
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const Layer& layer = network[id];
+    if (const auto* dispatch = layer.kind.as<ExpertDispatch>()) {
+      own[l] = follows_tokens(network, id, cuts_of(id), cuts_of(layer.inputs[0])) &&
+               dispatch->groups % std::ssize(cuts_of(id).back().sizes) == 0;
+      if (!own[l]) continue;
+      for (LayerId made : router_of(network, layer)) by_token(made);
+    } else if (is_in_mixture(layer)) {
+      own[l] = own[layer.inputs[0].index()];
+    }
+    if (own[l] && moves_tokens(layer)) by_token(id);
+  }
+}
+
 void divide_experts(const Network& network, std::size_t ways, std::size_t parts, Plan& plan) {
   if (ways < 2) return;
+  const auto joined = [](const LayerPlan& layer) { return layer.joined; };
+  if (parts == 1 && std::none_of(plan.layers.begin(), plan.layers.end(), joined)) {
+    route_own_tokens(network, [&](LayerId id) -> auto& { return plan.layers[id.index()].cuts; });
+  }
   const std::size_t within = std::min(ways, parts), across = ways / within;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
@@ -175,11 +225,8 @@ void divide_experts(const Network& network, std::size_t ways, std::size_t parts,
       if (parts > within) ++after;
       cuts.insert(after, Cut{Dim::expert, even_split(layer.out.extent(Dim::expert), ways)});
     }
-    // Each device of a group sends, receives and returns a part of the channels.
-    const auto* activation = layer.kind.as<Activation>();
-    const bool moves = routes(layer) || (is_of_experts(layer) && activation != nullptr &&
-                                         activation->function == "identity");
-    if (moves && cuts.size() >= 2 && cuts.back().dim == Dim::replica) {
+    // Each device of a group sends, receives and returns its tokens, else a part of the channels.
+    if (moves_tokens(layer) && cuts.size() >= 2 && cuts.back().dim == Dim::replica) {
       Cut& last = cuts.back();
       last = {Dim::channel, even_split(layer.out.axes.back().extent, last.sizes.size())};
     }

@@ -220,6 +220,39 @@ TEST_CASE("experts: tensor groups with whole experts gather tokens before attent
   CHECK(count[CollectiveKind::reduce_scatter] == 4 * (2 * 3 + 2));
 }
 
+TEST_CASE("experts: split by tensor groups with sequence parallelism, each device routes its own") {
+  // Megatron-LM's MoEAlltoAllTokenDispatcher: a device routes and sends the tokens that it has; the
+  // group gathers what its experts read and scatters the sums of what they make, and backward both
+  // again. Around attention as above; nothing else moves activations within a group.
+  const World world(
+      "gpt:layers=3,hidden=64,heads=4,seq_length=32,vocab_size=96,positions=none,"
+      "experts=8,top_k=2",
+      "star:16,device=v100-sxm2,rate=25GB/s");
+  for (const auto& [tensor, data] : {std::pair<std::size_t, std::size_t>{2, 4}, {4, 4}}) {
+    CAPTURE(tensor);
+    const auto groups = static_cast<int>(data);
+    strategies::StrategyInput input = world.input(2 * groups);
+    input.sequence_parallel = true;
+    const ExecDag dag =
+        lowering::lower(world.network, world.cluster, mixture_plan(input, {tensor, data, 1, data}));
+    const std::int64_t tokens = 2 * 32 * 64 * 4;  // of a group
+    std::map<std::pair<CollectiveKind, std::int64_t>, int> count;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const Op op = dag.op(OpId{i});
+      const auto* collective = std::get_if<Collective>(&op);
+      if (collective != nullptr) ++count[{collective->kind, dag.payload(OpId{i}).value}];
+    }
+    CHECK(count[{CollectiveKind::all_gather, tokens}] == groups * (3 * 3 + 3));
+    CHECK(count[{CollectiveKind::reduce_scatter, tokens}] == groups * (2 * 3 + 2));
+    CHECK(count[{CollectiveKind::all_gather, 2 * tokens}] == groups * 2 * 3);
+    CHECK(count[{CollectiveKind::reduce_scatter, 2 * tokens}] == groups * 2 * 3);
+    const auto [sent, bytes] = all_to_alls(dag);
+    CHECK(sent == static_cast<int>(tensor) * 4 * 3);
+    const auto ways = static_cast<std::int64_t>(data);
+    CHECK(bytes == 4 * 3 * ways * (2 * tokens) * (ways - 1) / ways);
+  }
+}
+
 TEST_CASE("experts: a device keeps the weights of its own experts, by hand") {
   const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
                     "star:4,device=v100-sxm2,rate=25GB/s");
