@@ -406,8 +406,9 @@ LayoutFile of_model(const TrainerWords& words, const Network& network, LayoutFil
 
 }  // namespace
 
-bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage) {
+bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage, std::int64_t stages) {
   if (trainer == "deepspeed") return zero_stage > 0;
+  if (trainer == "torchtitan") return stages == 1;
   return trainer != "accelerate" || zero_stage != 1;
 }
 

@@ -57,7 +57,12 @@ inline constexpr std::string_view trainer_files[] = {
 /// Whether sums of gradients begin in the backward pass by the files that `plan --launch` writes
 /// for a trainer and a ZeRO stage. Not those of DeepSpeed without ZeRO (allreduce_gradients of
 /// deepspeed/runtime/engine.py), nor by its defaults, which accelerate leaves alone: `overlap_comm`
-/// of deepspeed/runtime/zero/config.py is on for stage 3 only.
-[[nodiscard]] bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage);
+/// of deepspeed/runtime/zero/config.py is on for stage 3 only; nor in pipelines of PyTorch, which
+/// reduce after the last backward pass (perform_reduce_grad of
+/// torch/distributed/pipelining/stage.py).
+///
+/// stages   of the pipeline
+[[nodiscard]] bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage,
+                                 std::int64_t stages);
 
 }  // namespace parsim::experiment

@@ -13,7 +13,7 @@ namespace parsim::experiment {
 
 Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan) {
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
-  const bool overlaps = overlaps_sums(trainer, degrees.zero.value_or(0));
+  const bool overlaps = overlaps_sums(trainer, degrees.zero.value_or(0), degrees.pp.value_or(1));
   Plan carried =
       strategies::with_buckets(experiment.strategy_input(), plan,
                                overlaps ? strategies::StrategyOptions{}.bucket : after_backward);
@@ -54,7 +54,7 @@ Plan compared(const Experiment& experiment, Plan plan) {
     return plan;
   }
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
-  if (overlaps_sums(trainer, degrees.zero.value_or(0))) return plan;
+  if (overlaps_sums(trainer, degrees.zero.value_or(0), degrees.pp.value_or(1))) return plan;
   return strategies::with_buckets(experiment.strategy_input(), std::move(plan), after_backward);
 }
 

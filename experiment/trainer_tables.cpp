@@ -6,6 +6,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "experiment/trainer_file.hpp"
 #include "experiment/trainer_hosts.hpp"
 #include "experiment/trainer_layout.hpp"
 #include "strategies/blocks.hpp"
@@ -390,15 +391,23 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   file.sequence_parallel = groups.tensor > 1;
   constexpr std::string_view async_at = "parallelism.enable_async_tensor_parallel";
   file.tensor_overlap = *file.sequence_parallel && words.is_on(async_at);
-  // Pipelines keep gathered weights by default.
+  // Pipelines keep gathered weights: by default, and else from the first backward pass to the end
+  // of the step (backward_maybe_with_nosync of torch/distributed/pipelining/stage.py).
   const std::string reshard =
       words.text("parallelism.fsdp_reshard_after_forward").value_or("default");
   if (reshard != "default" && reshard != "always" && reshard != "never") {
     words.refuse("parallelism.fsdp_reshard_after_forward", "default, always or never");
   }
-  const bool drops = reshard == "always" || (reshard == "default" && groups.pipeline == 1);
+  const bool drops = reshard != "never" && groups.pipeline == 1;
+  if (reshard == "always" && groups.pipeline > 1) {
+    file.notes.push_back(fmt::format(
+        "{}: stages of a pipeline keep weights whole from the first backward pass on, as with "
+        "\"never\", which is simulated; they gather them before each forward pass until then",
+        words.where("parallelism.fsdp_reshard_after_forward")));
+  }
   // Parts of the tokens shard, too: distributed/parallel_dims.py, fsdp_enabled.
   const std::int64_t owners = shards * groups.context;
+  if (!overlaps_sums("torchtitan", 2, groups.pipeline)) file.bucket = after_backward;
   file.zero_stage = owners == 1 ? 0 : drops ? 3 : 2;
   if (owners > 1 && copies > 1) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(owners), false};

@@ -34,6 +34,12 @@ void check_torchtitan(const CarriedPlan& carried) {
   if (*degrees.dp * degrees.cp.value_or(1) > 1 && *degrees.zero == 1) {
     carried.refuse("it shards optimizer states only", "--zero 2 or 3");
   }
+  if (*degrees.zero == 3 && *degrees.pp > 1) {
+    carried.refuse(
+        "its stages free gathered weights, which PyTorch's pipelines keep from the first "
+        "backward pass on",
+        "--zero 2");
+  }
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
   carried.require_split_experts();
   if (carried.plan.reduce_precision != Precision::fp32) {

@@ -285,6 +285,27 @@ TEST_CASE("trainer file: torchtitan reduces after every micro-batch, accelerate 
   CHECK(reduced_by("torchtitan", ReduceEvery::step) == ReduceEvery::micro_batch);
 }
 
+TEST_CASE("trainer file: torchtitan's pipelines keep weights and sum gradients at the end") {
+  const auto settings = [](const std::string& more) {
+    return settings_in("[parallelism]\n" + more, "t.toml");
+  };
+  const std::string two = "pipeline_parallel_degree = 2\n";
+  const std::string at = "fsdp_reshard_after_forward = ";
+  CHECK(settings("").zero_stage == 3);
+  CHECK(!settings("").bucket);
+  for (const std::string reshard : {"", "default", "always", "never"}) {
+    CAPTURE(reshard);
+    const LayoutFile file = settings(two + (reshard.empty() ? "" : at + '"' + reshard + "\"\n"));
+    CHECK(file.zero_stage == 2);
+    CHECK(file.bucket == after_backward);
+    CHECK(file.notes.size() == (reshard == "always" ? 2 : 1));  // one of the batch
+  }
+  CHECK(settings(two + at + "\"always\"\n").notes.back() ==
+        "t.toml:3:parallelism.fsdp_reshard_after_forward: stages of a pipeline keep weights whole "
+        "from the first backward pass on, as with \"never\", which is simulated; they gather them "
+        "before each forward pass until then");
+}
+
 TEST_CASE("trainer file: accelerate keeps whole gradients, unless the script says otherwise") {
   const testing::TemporaryFolder folder;
   folder.write("a.yaml",

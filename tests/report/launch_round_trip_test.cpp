@@ -124,7 +124,8 @@ TEST_CASE("launch: what was written is read back as the same step") {
           experiment::sends_of_trainer(to_text(trainer), strategies::PipelineSchedule::one_f_one_b,
                                        request.virtual_pipeline) ==
               strategies::PipelineSends::blocking;
-      if (!experiment::overlaps_sums(to_text(trainer), request.zero_stage.value_or(0))) {
+      if (!experiment::overlaps_sums(to_text(trainer), request.zero_stage.value_or(0),
+                                     *request.pipeline_parallel)) {
         sent =
             strategies::with_buckets(experiment.strategy_input(), sent, experiment::after_backward);
       }
@@ -138,6 +139,32 @@ TEST_CASE("launch: what was written is read back as the same step") {
   }
   for (const int number : carried) CHECK(number >= count / 20);
   CHECK(experts_of_parts > 0);
+}
+
+TEST_CASE("launch: torchtitan's pipelines keep gathered weights") {
+  experiment::Request request;
+  request.network = eight_blocks;
+  request.cluster = two_machines;
+  request.batch = 16;
+  request.tensor_parallel = 1;
+  request.pipeline_parallel = request.micro_batches = 2;
+  request.optimizer = Optimizer::adam;
+  request.precision = Precision::bf16;
+  const auto refusal = [&](std::int32_t zero_stage) -> std::string {
+    request.zero_stage = zero_stage;
+    const experiment::Experiment asked(request);
+    const Plan plan = make_plan(asked, strategies::strategy("tensor", "test")).plan;
+    try {
+      (void)launch_files(Trainer::torchtitan, asked.network, asked.cluster, plan);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal(2) == "");
+  CHECK(refusal(3) ==
+        "--launch: torchtitan cannot run this plan: its stages free gathered weights, which "
+        "PyTorch's pipelines keep from the first backward pass on; accepted: --zero 2");
 }
 
 TEST_CASE("launch: parts of the tokens shard with replicas, and read back they do") {
