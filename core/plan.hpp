@@ -62,8 +62,8 @@ struct LayerPlan {
   /// Neighbours along the last cut that lie on one device are one cell: replicas of a layer may
   /// then be shared by groups of different size. No other cut is of the contraction.
   bool joined = false;
-  /// Drop what readers' devices have gathered of the output's parts after forward, and gather it
-  /// again in backward.
+  /// Drop what readers' devices have gathered of the output's parts after forward, or received from
+  /// other devices that have parts, and gather or send it again in backward.
   bool regather = false;
   /// Of attention with a causal mask: the tokens of its samples are in zigzag order over so many
   /// devices (Part); 0: in their own order.

@@ -5,6 +5,19 @@
 
 namespace parsim::lowering {
 
+namespace {
+
+/// Whether a movement is one operation of devices that have the tensor's parts: not to another
+/// stage.
+bool stays_among(const Movement& movement, const std::vector<DeviceId>& devices) {
+  return movement.pattern != Pattern::scatter_gather &&
+         std::all_of(movement.devices.begin(), movement.devices.end(), [&](DeviceId one) {
+           return std::find(devices.begin(), devices.end(), one) != devices.end();
+         });
+}
+
+}  // namespace
+
 std::vector<Need> Fragments::needs(const EdgeFragment& edge) const {
   const LayerFragment& fragment = *edge.reader;
   const Consumer& reader = edge.consumer;
@@ -64,7 +77,8 @@ const EdgeFragment::Alone& Fragments::alone(EdgeFragment& edge) {
 }
 
 FanOut::Arrival Fragments::priced_arrival(const Movement& movement, const EdgeFragment& edge) {
-  const bool again = edge.home->plan.regather && movement.pattern == Pattern::all_gather;
+  const bool again = edge.home->plan.regather && (movement.pattern == Pattern::all_gather ||
+                                                  stays_among(movement, edge.home->devices));
   FanOut::Arrival arrival{movement, priced(movement), priced(movement.legs), 0, 0, again, {}};
   if (edge.reader->plan.overlap) arrival.ring = gather_ring(movement, edge.home->cells);
   return arrival;

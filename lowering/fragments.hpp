@@ -58,7 +58,7 @@ struct FanOut {
     std::vector<PricedCommunication> legs;
     std::size_t first_leg = 0;  ///< among those of all arrivals
     std::int32_t edge = 0;      ///< of the first reader that needs it
-    bool again = false;         ///< dropped after forward, gathered again in backward
+    bool again = false;         ///< dropped after forward, moved again in backward
     GatherRing ring;            ///< for products in chunks; its dates follow the legs'
   };
   /// How the producer's partial sums are summed: by an all-reduce, or, where each device needs a

@@ -51,7 +51,7 @@ class Accounting {
  private:
   void activations();
   void own_data(LayerId id);
-  void received(const Movement& movement, std::int32_t stage, bool stays, bool for_weights);
+  void received(const FanOut::Arrival& arrival, LayerId reader, std::int32_t stage);
   void keep_what_is_made_again_from();
   void find_what_weights_need();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
@@ -164,8 +164,7 @@ void Accounting::activations() {
     for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
       const auto edge = static_cast<std::size_t>(arrival.edge);
       const std::size_t reader = parts_.structure.readers[l][edge].layer.index();
-      const bool reads = !splits_.empty() && splits_[reader] && !arrival.again;
-      received(arrival.movement, stages[reader], !arrival.again, reads);
+      received(arrival, LayerId{reader}, stages[reader]);
     }
   }
 }
@@ -187,8 +186,13 @@ void Accounting::own_data(LayerId id) {
   }
 }
 
-void Accounting::received(const Movement& movement, std::int32_t stage, bool stays,
-                          bool for_weights) {
+void Accounting::received(const FanOut::Arrival& arrival, LayerId reader, std::int32_t stage) {
+  const Movement& movement = arrival.movement;
+  const bool stays = !arrival.again;
+  const bool for_weights = stays && !splits_.empty() && splits_[reader.index()];
+  // A dense layer drops what it has gathered once more before its backward pass.
+  const bool with_reader =
+      arrival.again && dropped_[reader.index()] && network_[reader].kind.as<Dense>() == nullptr;
   std::int64_t moved = 0;
   for (const Region& region : movement.regions) moved += region.volume();
   for (std::size_t d = 0; d < movement.devices.size(); ++d) {
@@ -205,6 +209,10 @@ void Accounting::received(const Movement& movement, std::int32_t stage, bool sta
     Kept& kept = kept_[movement.devices[d].index()];
     if (stays) kept.by_stage[stage] += elements * element_;
     if (for_weights) kept.for_weights[stage] += elements * element_;
+    if (with_reader) {
+      kept.outputs.resize(network_.layers.size());
+      kept.outputs[reader.index()] += elements * element_;
+    }
     kept.largest_arrival = std::max(kept.largest_arrival, elements * element_);
   }
 }

@@ -217,11 +217,13 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
 }
 
 /// The best starts that differ in more than memory options and the order of micro-batches.
-std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts, std::size_t most) {
+std::vector<PricedPlan> distinct(const Network& network, const std::vector<PricedPlan>& starts,
+                                 std::size_t most) {
   std::vector<PricedPlan> different;
   std::vector<Plan> seen;
   for (const PricedPlan& start : starts) {
-    Plan bare = in_order(without_memory_options(start.plan), PipelineSchedule::one_f_one_b);
+    Plan bare =
+        in_order(without_memory_options(network, start.plan), PipelineSchedule::one_f_one_b);
     const auto same = [&](const Plan& plan) { return same_plan(plan, bare); };
     if (std::any_of(seen.begin(), seen.end(), same)) continue;
     seen.push_back(std::move(bare));
@@ -257,7 +259,7 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
   // Where a start gets few evaluations they go to what the starts have.
   if (well_searched >= fewest_starts) add_whole_cuts(input, templates);
   const std::vector<PricedPlan> starts =
-      distinct(all, std::clamp(well_searched, fewest_starts, most_starts));
+      distinct(input.network, all, std::clamp(well_searched, fewest_starts, most_starts));
   std::vector<PricedPlan> results;
   const std::size_t count = starts.size();
   const double share = 1 / static_cast<double>(count);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/text.hpp"
+#include "strategies/experts.hpp"
 
 namespace parsim::strategies {
 
@@ -96,6 +97,27 @@ bool sums_over_group(const LayerPlan& plan) {
 }
 
 }  // namespace
+
+void exchange_again(const Network& network, bool again, Plan& plan) {
+  const auto by_token = [&](LayerId id) {
+    const std::vector<Cut>& cuts = plan.layers[id.index()].cuts;
+    return std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) {
+      return cut.dim == Dim::token && cut.sizes.size() > 1;
+    });
+  };
+  const auto mark = [&](LayerId id) {
+    LayerPlan& layer = plan.layers[id.index()];
+    layer.regather = again && layer.recompute;
+  };
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    if (is_in_mixture(layer)) mark(LayerId{l});
+    const bool attends = layer.kind.as<Attention>() != nullptr;
+    if (!attends || by_token(LayerId{l}) || !by_token(layer.inputs[0])) continue;
+    mark(LayerId{l});
+    for (const LayerId operand : layer.inputs) mark(operand);
+  }
+}
 
 void recompute_operations(const Network& network, Plan& plan) {
   recompute_blocks(network, plan);

@@ -52,6 +52,12 @@ void recompute_operations(const Network& network, Plan& plan);
 /// feed-forwards, too.
 void recompute_pointwise(const Network& network, Plan& plan);
 
+/// Marks what devices of a group exchange for recomputed layers to be exchanged again: tokens of
+/// experts, and heads of attention whose tokens are divided (all-to-alls).
+///
+/// again   or unmarks it
+void exchange_again(const Network& network, bool again, Plan& plan);
+
 /// Takes the marks off all blocks but every `every`-th: block `every` - 1 is the first that is
 /// recomputed, as torchtitan's selective_ac_option = "2" counts.
 void keep_other_blocks(const Network& network, std::int32_t every, Plan& plan);

@@ -29,7 +29,7 @@ namespace {
 std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> zero_group_refusal(
     const StrategyInput& input, const Plan& plan) {
   if (input.zero_stage.value_or(0) == 0 || input.zero_group.all()) return std::nullopt;
-  const Plan whole = without_memory_options(plan);
+  const Plan whole = without_memory_options(input.network, plan);
   std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> refusal;
   std::size_t divides_all = 0;
   bool by_node = true;
@@ -137,6 +137,7 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
   if (what == Recompute::full) recompute_blocks(network, plan);
   if (what == Recompute::optimal) lowering::recompute_segments(network, plan);
   if (what != Recompute::optimal && every > 1) keep_other_blocks(network, every, plan);
+  exchange_again(network, what == Recompute::full || what == Recompute::optimal, plan);
 }
 
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
@@ -150,21 +151,19 @@ Plan with_memory_options(const StrategyInput& input, Plan plan) {
   return plan;
 }
 
-Plan without_memory_options(Plan plan) {
-  for (LayerPlan& layer : plan.layers) {
-    layer.recompute = false;
-    layer.zero = {};
-  }
+Plan without_memory_options(const Network& network, Plan plan) {
+  for (LayerPlan& layer : plan.layers) layer.zero = {};
+  recompute(network, Recompute::none, plan);
   return plan;
 }
 
 Plan plan_of(const StrategyInput& input, const Strategy& strategy) {
   const auto known = std::find_if(input.known.begin(), input.known.end(),
                                   [&](const Plan& plan) { return plan.strategy == strategy.name; });
-  if (known != input.known.end()) return without_memory_options(*known);
+  if (known != input.known.end()) return without_memory_options(input.network, *known);
   StrategyInput alone = input;
   alone.progress = {};
-  return without_memory_options(strategy.plan(alone));
+  return without_memory_options(input.network, strategy.plan(alone));
 }
 
 void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_view where) {

@@ -37,7 +37,7 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
 [[nodiscard]] Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket);
 
 /// The plan without memory options.
-[[nodiscard]] Plan without_memory_options(Plan plan);
+[[nodiscard]] Plan without_memory_options(const Network& network, Plan plan);
 
 /// What the strategy answers to the input without memory options: the plan that the input knows of
 /// it, or else what it is asked for now, as if it ran alone. Throws InputError if it has none.

@@ -222,7 +222,7 @@ void move_stages(const StrategyInput& input, lowering::Estimator& estimator, Arr
     other.cut.first = first;
     return in_order(arranging.plan_of(other), candidate.schedule);
   };
-  Staged moved{arrangement.cut.first, without_memory_options(candidate.plan)};
+  Staged moved{arrangement.cut.first, without_memory_options(input.network, candidate.plan)};
   moved = move_borders(asked, estimator, std::move(moved), make);
   Plan plan = with_memory_options(asked, std::move(moved.plan));
   if (!accepted(input, plan)) return;

@@ -53,7 +53,7 @@ TEST_CASE("tight limit: a plan is given up for its kernels, those of recomputati
   lowering::Estimator estimator(input.step());
   const Seconds bound = estimator.step_time(plan, Seconds{1e-12});
   const Seconds whole = estimator.step_time(plan);
-  const Plan kept = strategies::without_memory_options(plan);
+  const Plan kept = strategies::without_memory_options(world.network, plan);
   CHECK(bound > estimator.step_time(kept));
   CHECK(bound <= whole * (1 + 1e-9));
 }

@@ -58,8 +58,10 @@ Plan context_plan(strategies::StrategyInput& input, const ContextDegrees& degree
 }
 
 /// A step whose tokens are cut among all devices.
-ExecDag context_dag(const World& world, std::int64_t batch, ContextExchange exchange) {
+ExecDag context_dag(const World& world, std::int64_t batch, ContextExchange exchange,
+                    strategies::Recompute recompute = strategies::Recompute::none) {
   strategies::StrategyInput input = world.input(batch);
+  input.recompute = recompute;
   input.context_exchange = exchange;
   const Plan plan = context_plan(input, {1, world.cluster.devices.size(), 1, 1});
   return lowering::lower(world.network, world.cluster, plan);
@@ -260,6 +262,13 @@ TEST_CASE("context: all-to-alls move 4 N h / P each way, as Jacobs et al. 2023 c
     const std::int64_t of_device = 4 * (32 * 64 / n) * (n - 1) / n * 4;  // bytes of a layer
     CHECK(all.values == 3 * n * of_device);
     CHECK(all.gradients == 3 * n * of_device);
+    // Blocks that are computed again exchange again, and keep nothing of it.
+    const Moved again =
+        moved(context_dag(world, 1, ContextExchange::a2a, strategies::Recompute::full),
+              CollectiveKind::all_to_all);
+    CHECK(again.collectives == 3 * 12);
+    CHECK(again.values == 2 * all.values);
+    CHECK(again.gradients == all.gradients);
   }
 }
 

@@ -116,6 +116,44 @@ TEST_CASE("experts: all-to-alls move tokens · top_k · hidden · (N - 1) / N ea
   }
 }
 
+TEST_CASE("experts: what is recomputed is sent again and keeps no tokens of others, by hand") {
+  // Megatron-LM's full recomputation repeats a whole layer, its dispatcher included
+  // (megatron/core/transformer/transformer_block.py, _checkpointed_forward). 6 samples of 32
+  // tokens.
+  struct Cost {
+    std::int64_t count, bytes, activations;
+  };
+  const auto cost = [](int layers, std::int64_t n, strategies::Recompute recompute) -> Cost {
+    const World world(fmt::format("gpt:layers={},hidden=64,heads=4,seq_length=32,vocab_size=96,"
+                                  "experts=8,top_k=2",
+                                  layers),
+                      "star:8,device=v100-sxm2,rate=25GB/s");
+    strategies::StrategyInput input = world.input(6 * 8);
+    input.expert_parallel = static_cast<std::int32_t>(n);
+    input.recompute = recompute;
+    const Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
+    const auto [count, bytes] = all_to_alls(lowering::lower(world.network, world.cluster, plan));
+    return {count, bytes, strategies::memory_use(input, plan)[0].activations.value};
+  };
+  using strategies::Recompute;
+  for (const std::int64_t n : {4, 8}) {
+    CAPTURE(n);
+    const Cost once = cost(4, n, Recompute::none), again = cost(4, n, Recompute::full);
+    CHECK(again.count * 4 == once.count * 6);
+    CHECK(again.bytes * 4 == once.bytes * 6);
+    // A block keeps its input alone, whoever has its experts.
+    const std::int64_t block =
+        cost(4, n, Recompute::full).activations - cost(3, n, Recompute::full).activations;
+    CHECK(block == 6 * 32 * 64 * 4);
+    // While it is recomputed, it has the tokens that it received, and the results that it did.
+    const std::int64_t received = 6 * 32 * 2 * 64 * (n - 1) / n * 4;
+    CHECK(again.activations - cost(4, 1, Recompute::full).activations == 2 * received);
+    // What torchtitan's selective recomputation saves stays.
+    const Cost some = cost(4, n, Recompute::op);
+    CHECK(some.count == once.count);
+  }
+}
+
 TEST_CASE("experts: of two groups that divide them, replicas of an expert sum its gradients") {
   const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
                     "star:8,device=v100-sxm2,rate=25GB/s");
