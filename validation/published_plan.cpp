@@ -134,12 +134,30 @@ strategies::Recompute recompute_of(const Claim& claim) {
   return experiment::parse_spelling<strategies::Recompute>(text, location_of(claim, "recompute"));
 }
 
+/// Whether gradients are PyTorch's DistributedDataParallel's or FSDP's, which always sum during the
+/// backward pass, in a trainer that leaves buckets as they are.
+bool has_torch_buckets(const Claim& claim) {
+  for (const std::string_view other : {"DeepSpeed", "Megatron"}) {
+    if (column_contains(claim, "framework", other)) return false;
+  }
+  for (const std::string_view word : {"DDP", "FSDP"}) {
+    for (const std::string_view name : {"framework", "parallelism"}) {
+      if (column_contains(claim, name, word)) return true;
+    }
+  }
+  for (const std::string_view trainer :
+       {"torchtitan", "HF Trainer", "Hugging Face", "accelerate", "Lightning"}) {
+    if (column_contains(claim, "framework", trainer)) return true;
+  }
+  return false;
+}
+
 /// Column `bucket`: a size as of --bucket, or "all" for one sum after the last kernel. Without it
 /// that of trainers whose defaults let sums overlap with the backward pass: InternEvo's
 /// reduce_bucket_size of 512 Mi elements with overlap_sync_grad (configs/7B_sft.py), and 40 million
 /// elements (megatron/core/distributed/distributed_data_parallel.py) with the overlap_grad_reduce
-/// of Megatron-Bridge's recipes (src/megatron/bridge/recipes); that of --bucket in stage 3 of ZeRO;
-/// else "all".
+/// of Megatron-Bridge's recipes (src/megatron/bridge/recipes); that of --bucket under PyTorch's DDP
+/// and FSDP and in stage 3 of ZeRO; else "all".
 Bytes bucket_of(const Claim& claim, Precision reduced) {
   constexpr Bytes all{std::numeric_limits<std::int64_t>::max()};
   const std::string text = column(claim, "bucket");
@@ -149,8 +167,8 @@ Bytes bucket_of(const Claim& claim, Precision reduced) {
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
   if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
   // Stage 3 gathers weights by buckets, too (lowering/zero_schedule.hpp): of all, once a step.
-  if (column(claim, "zero_stage") == "3") return strategies::StrategyOptions{}.bucket;
-  return all;
+  const bool sharded = column(claim, "zero_stage") == "3";
+  return sharded || has_torch_buckets(claim) ? strategies::StrategyOptions{}.bucket : all;
 }
 
 /// Column `etp`. Without it 1 where replicas and parts of the tokens alone cannot divide the

@@ -299,6 +299,20 @@ TEST_CASE("published plan: gradients overlap where the trainer's defaults do") {
   CHECK(buckets("InternEvo") == 1);  // 512 Mi elements hold this network
   CHECK(buckets("Megatron-LM core", "100kB") > 1);
   CHECK(buckets("InternEvo", "all") == 1);
+  // PyTorch's own overlap always. 28 million parameters fill several buckets of 25 MiB.
+  const auto size = [](const std::string& framework, const std::string& parallelism = "DP") {
+    Claim claim = row(parallelism + ",1,8,1,4,1,32,1,");
+    claim.what["framework"] = framework;
+    claim.what["network"] = "gpt:layers=4,hidden=768,heads=12,seq_length=32,vocab_size=128";
+    return planned(claim).plan.buckets.size();
+  };
+  CHECK(size("PyTorch DDP") > 1);
+  CHECK(size("PyTorch 2.5", "FSDP2") > 1);
+  CHECK(size("torchtitan") > 1);
+  CHECK(size("HF Trainer") > 1);
+  CHECK(size("PyTorch 21.11 (NGC)") == 1);  // which may set a bucket of its own, as NVIDIA's BERT
+  CHECK(size("HF Trainer + DeepSpeed") == 1);
+  CHECK(size("Megatron-DeepSpeed", "DDP") == 1);
   const auto reduced = [](const std::string& framework, const std::string& precision) {
     Claim claim = row("DP,1,8,1,4,1,32,1,");
     claim.what["framework"] = framework;
