@@ -90,7 +90,8 @@ std::vector<Coefficients> read_coefficients() {
         {table.at(row, "family"), operands, number("architecture"), number("memory_rate") * 1e9,
          efficiency("constant_"), efficiency("tiles_"), number("tiles_area_exponent"),
          number("tiles_step_us") * 1e-6, number("tiles_area_exponent"),
-         number("tiles_step_us") * 1e-6, number("tiles_winograd3"), number("tiles_winograd5"),
+         number("tiles_step_us") * 1e-6, number("tiles_batched_exponent"),
+         number("tiles_winograd3"), number("tiles_winograd5"),
          read_winograd(table.at(row, "family"), operands), number("sustained"),
          table.at(row, "convolutions") == "own",
          number("architecture") == hopper ? read_kernel_factors(operands) : KernelFactors{}});

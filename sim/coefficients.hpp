@@ -59,6 +59,7 @@ struct Coefficients {
   double step = 0;           ///< seconds for 32 steps along the inner dimension, at least
   /// Both of convolutions: of the card that their efficiencies are from.
   double convolution_area_exponent = 0, convolution_step = 0;
+  double batched_exponent = 0;          ///< added to area_exponent for batched matrix products
   double winograd3 = 1, winograd5 = 1;  ///< gains of 3x3 and 5x5 convolutions of stride 1
   WinogradShares winograd;              ///< where measured, instead of `winograd3`
 

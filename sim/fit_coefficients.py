@@ -7,8 +7,10 @@
 NEUSIGHT.csv has the columns gpu, op, batch, m, n, k, time_us. Needs numpy and scipy.
 
 a100, fp32: matrix products of NeuSight (sitar-lab/NeuSight, commit 6945927, MIT) of at least 100 us;
-half of the shapes, chosen by a hash, are held out. Convolutions keep the V100's shares, with its exponent and
-step: NeuSight's are forward and 3 x 3 only; sim/fit_winograd.py fits one factor to them.
+half of the shapes, chosen by a hash, are held out. Batched products, most of the small ones, have an
+exponent of their own: with one for all, thin single products were up to three times too slow.
+Convolutions keep the V100's shares, with its exponent and step: NeuSight's are forward and 3 x 3 only;
+sim/fit_winograd.py fits one factor to them.
 a100, tf32: not fitted. The V100's shares of its tensor cores' peak, the error (median) on eth-easl/sailor's products
 of OPT and GPT-Neo on an A100 40 GB (commit cf2c8e3, MIT), of at least 100 us; an H100's are 40 % lower.
 h100, h200: sim/fit_operators.py.
@@ -34,9 +36,9 @@ SPLITS = [1, 2, 4, 8, 16, 32, 64]
 # Multiprocessors, FLOP/s, bytes/s.
 A100 = 108, 19.5e12, 1555e9
 NAMES = ["gemm", "forward", "backward_data", "backward_weights", "memory", "overhead_us", "area_exponent",
-         "step_us", "winograd3", "winograd5"]
-LEAST = [0.05, 0.05, 0.05, 0.05, 0.3, 1, 0.02, 0.02, 1, 1]
-MOST = [1, 1, 1, 1, 0.95, 40, 1.2, 3, 3, 3]
+         "step_us", "winograd3", "winograd5", "batched_exponent"]
+LEAST = [0.05, 0.05, 0.05, 0.05, 0.3, 1, 0.02, 0.02, 1, 1, 0.001]
+MOST = [1, 1, 1, 1, 0.95, 40, 1.2, 3, 3, 3, 1.2]
 SHORTEST_US = 100
 
 ROWS_HEADER = """\
@@ -80,6 +82,7 @@ class Kernels:
         m, n, k, batches, self.winograd, self.elements, self.beside, self.seconds = columns[1:]
         self.flops = 2 * batches * m * n * k
         self.partial = batches * m * n * 2
+        self.batched = (self.kind == 0) & (batches > 1)
         self.possible = np.stack([(k >= 64 * s) | (s == 1) for s in SPLITS], 1)
         self.inner = np.stack([np.ceil(k / s) for s in SPLITS], 1)
         self.tiles = batches[:, None] * np.ceil(m[:, None] / TILES[:, 0]) * np.ceil(n[:, None] / TILES[:, 1])
@@ -87,9 +90,9 @@ class Kernels:
     def times(self, values, card, element_bytes):
         """As gemm_time in sim/tiles.cpp, and the sums of gradients of biases as sim/tile_costs.cpp."""
         multiprocessors, peak, memory_rate = card
-        efficiency, (memory, overhead, exponent, step, winograd3, winograd5) = values[:4], values[4:]
+        efficiency, (memory, overhead, exponent, step, winograd3, winograd5, more) = values[:4], values[4:]
         area = TILES[:, 0] * TILES[:, 1]
-        rate = (peak / multiprocessors * efficiency[self.kind])[:, None] * (area / area[0]) ** exponent
+        rate = (peak / multiprocessors * efficiency[self.kind])[:, None] * (area / area[0]) ** (exponent + more * self.batched)[:, None]
         gain = np.where(self.winograd == 3, winograd3, np.where(self.winograd == 5, winograd5, 1))
         memory = memory_rate * memory
         by_memory = self.elements * element_bytes / memory
@@ -159,7 +162,8 @@ def printed(family, operands, architecture, memory_rate, constant, tiles, errors
 
 def fit_products():
     start = v100("fp32")
-    free = [0, 4, 5, 6, 7]
+    free = [NAMES.index(name) for name in ("gemm", "memory", "overhead_us", "area_exponent", "step_us", "batched_exponent")]
+    start[free[-1]] = 0.1
     parts = {False: [], True: []}
     for row in read_csv(ROWS):
         if row["gpu"] != "a100-pcie-40":

@@ -51,6 +51,10 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
       const double area = static_cast<double>(tiles[t].rows * tiles[t].columns);
       rates.rate[kind][t] = each / row.sustained * row.tiles.of(static_cast<KernelClass>(kind)) *
                             std::pow(area / largest, exponent);
+      if (product) {
+        rates.batched_rate[t] =
+            rates.rate[kind][t] * std::pow(area / largest, row.batched_exponent);
+      }
     }
   }
   rates.memory = memory.value * row.tiles.memory;
@@ -79,7 +83,9 @@ double tiled_rate(const Kernel& kernel, const TileRates& rates) {
 
 Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t element_bytes) {
   ensure(gemm.kind != KernelClass::memory, "a memory-bound kernel is no GEMM");
-  const auto& rate = rates.rate[static_cast<std::size_t>(gemm.kind)];
+  const auto& rate = gemm.kind == KernelClass::gemm && gemm.batches > 1
+                         ? rates.batched_rate
+                         : rates.rate[static_cast<std::size_t>(gemm.kind)];
   const double gain = tiled_rate(gemm, rates);
   const double step = gemm.kind == KernelClass::gemm ? rates.step : rates.convolution_step;
   const double by_memory = gemm.elements * static_cast<double>(element_bytes) / rates.memory;

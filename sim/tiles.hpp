@@ -20,8 +20,9 @@ struct TileRates {
   std::int64_t multiprocessors = 1;
   /// FLOP/s of one multiprocessor by class of kernel (not memory) and tile.
   std::array<std::array<double, tiles.size()>, 4> rate{};
-  double memory = 1;  ///< bytes/s
-  double step = 0;    ///< seconds along the inner dimension
+  std::array<double, tiles.size()> batched_rate{};  ///< of products with several batches
+  double memory = 1;                                ///< bytes/s
+  double step = 0;                                  ///< seconds along the inner dimension
   double convolution_step = 0;
   double winograd3 = 1, winograd5 = 1;
   /// FLOP/s of one multiprocessor, and bytes/s; the prologue as it is.
@@ -51,8 +52,9 @@ struct TileRates {
 /// with winograd = tiled_rate(), and tiles = batches · ⌈m/tm⌉ · ⌈n/tn⌉, and s = 1, 2, 4 … 64 while
 /// k/s ≥ 64 (split-K): a GEMM of few tiles is split along its inner dimension so that all
 /// multiprocessors have work, and its partial sums are added. rate(tile) = peak / SMs · efficiency
-/// of the class · (tm·tn / 32768)^exponent. Convolutions have the exponent and step that their
-/// efficiencies were fitted with, if need be another card's.
+/// of the class · (tm·tn / 32768)^exponent. Batched products have a larger exponent
+/// where such were in the fit. Convolutions have the exponent and step that their efficiencies were
+/// fitted with, if need be another card's.
 ///
 /// Or, where the kernel has a spectrum and that is faster, by FFT: memory-bound transforms (tensors
 /// and spectra read or written once), and one real GEMM for the complex ones, m × 2k by 2k × 2n at
