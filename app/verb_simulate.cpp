@@ -222,7 +222,8 @@ report::Launch launch_or_nearest(report::Trainer trainer, const experiment::Expe
                                  const Plan& plan, const std::function<Seconds()>& step) {
   report::check_training(trainer, plan.precision, plan.optimizer);
   const auto files = [&](const Plan& any) {
-    return report::launch_files(trainer, experiment.network, experiment.cluster, any);
+    return report::launch_files(trainer, experiment.network, experiment.cluster, any,
+                                experiment.request.sim.fusion == sim::Fusion::compiled);
   };
   try {
     return files(plan);
@@ -254,6 +255,12 @@ report::LaunchResult launched(report::Trainer trainer, const std::string& folder
   };
   const auto as_run = [&] { return run(carried_by(trainer, experiment, plan)).step_time; };
   report::Launch files = launch_or_nearest(trainer, experiment, plan, as_run);
+  const sim::Fusion fusion = experiment.request.sim.fusion;
+  if (fusion != experiment::fusion_of_trainer(to_text(trainer)) &&
+      (trainer != report::Trainer::torchtitan || fusion != sim::Fusion::compiled)) {
+    files.not_carried.push_back(
+        fmt::format("--fusion {}: the trainer, or its script, decides", to_text(fusion)));
+  }
   const experiment::RunResult own = run(plan);
   report::LaunchResult result{trainer, folder, std::move(files)};
   const Plan carried = carried_by(trainer, experiment, plan);
@@ -345,6 +352,12 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     };
     if (!request.given.contains("--reduce-every")) {
       request.reduce_every = experiment::reduced_by(to_text(*trainer), ReduceEvery::automatic);
+    }
+    if (!request.given.contains("--fusion")) {
+      // Asynchronous tensor parallelism of torchtitan compiles the model.
+      const bool compiles = trainer == report::Trainer::torchtitan && request.tensor_overlap;
+      request.sim.fusion = compiles ? sim::Fusion::compiled
+                                    : experiment::fusion_of_trainer(to_text(*trainer));
     }
     if (!request.given.contains("--pipeline-sends")) {
       request.pipeline_sends = experiment::sends_of_trainer(to_text(*trainer), *request.schedule,

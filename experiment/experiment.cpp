@@ -342,9 +342,9 @@ void Experiment::read_layout_file() {
   decide("--optimizer", layout->optimizer, request.optimizer);
   // Other rows are compared as the same trainer would run them.
   if (of_trainer) decide("--pipeline-sends", layout->sends, request.pipeline_sends);
-  if (of_trainer && !request.given.contains("--reduce-every")) {
+  if (of_trainer && !request.given.contains("--reduce-every"))
     request.reduce_every = layout->reduce_every.value_or(reduced_by(layout->trainer, {}));
-  }
+  if (of_trainer && !request.given.contains("--fusion")) request.sim.fusion = *layout->fusion;
   if (of_trainer) assume_what_scripts_decide();
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (!of_trainer && !of_plan) check_keys(*layout, request.layout_file, request);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/plan.hpp"
+#include "sim/fusion.hpp"
 #include "strategies/layout.hpp"
 
 namespace parsim::experiment {
@@ -32,6 +33,7 @@ struct LayoutFile {
   std::optional<Precision> precision, reduce_precision;
   std::optional<Optimizer> optimizer;
   std::optional<ReduceEvery> reduce_every;
+  std::optional<sim::Fusion> fusion;
   std::optional<Bytes> bucket;  ///< `after_backward`: sums of gradients do not overlap with it
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;

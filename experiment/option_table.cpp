@@ -188,7 +188,7 @@ constexpr Option table[] = {
      "costs", member<&Request::costs>},
     {"--fusion", "", model, cases,
      "kernels between matrix products and of the optimizer: one for each layer, those of "
-     "torch.compile, or those of Megatron-LM",
+     "torch.compile, or those of Megatron-LM; files of a trainer imply its own",
      "fusion", simulated<&sim::SimOptions::fusion>},
     {"--attention-kernel", "", model, cases,
      "fused attention that the trainer calls: FlashAttention-2 (xformers' kernel before Ampere), "

@@ -96,6 +96,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
       words.refuse(key, "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD");
     }
   }
+  if (words.text("dynamo-backend") == "INDUCTOR") file.fusion = sim::Fusion::compiled;
   if (words.is_on("fsdp-activation-checkpointing")) file.recompute = strategies::Recompute::full;
   const std::int64_t copies = words.integer(replicate_at).value_or(1);
   const std::int64_t shards = words.integer(shard_at).value_or(

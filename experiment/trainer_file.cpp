@@ -390,6 +390,7 @@ LayoutFile of_trainer(std::string_view trainer, LayoutFile file) {
   const std::int64_t chunks = file.layout.chunks;
   if (!file.context) file.context = 1;
   if (!file.schedule) file.schedule = strategies::PipelineSchedule::one_f_one_b;
+  if (!file.fusion) file.fusion = fusion_of_trainer(trainer);
   if (file.recompute && !file.recompute_every) file.recompute_every = 1;
   // A script of accelerate may set sync_each_batch.
   if (trainer != "accelerate") file.reduce_every = reduced_by(trainer, ReduceEvery::automatic);
@@ -405,12 +406,6 @@ LayoutFile of_model(const TrainerWords& words, const Network& network, LayoutFil
 }
 
 }  // namespace
-
-bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage, std::int64_t stages) {
-  if (trainer == "deepspeed") return zero_stage > 0;
-  if (trainer == "torchtitan") return stages == 1;
-  return trainer != "accelerate" || zero_stage != 1;
-}
 
 LayoutFile read_trainer_file(std::string_view text, const std::string& file, const Network& network,
                              const Cluster& cluster, std::optional<std::int64_t> asked_batch) {

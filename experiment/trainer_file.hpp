@@ -54,6 +54,11 @@ inline constexpr std::string_view trainer_files[] = {
 /// accelerator.py, accumulate); others as ReduceEvery::automatic says.
 [[nodiscard]] ReduceEvery reduced_by(std::string_view trainer, ReduceEvery planned);
 
+/// The kernels that a trainer runs between matrix products: its own (Megatron-LM's flags all ask
+/// not to fuse: megatron/training/arguments.py), or those of the script that it runs, one for each
+/// layer unless the script compiles the model.
+[[nodiscard]] sim::Fusion fusion_of_trainer(std::string_view trainer);
+
 /// Whether sums of gradients begin in the backward pass by the files that `plan --launch` writes
 /// for a trainer and a ZeRO stage. Not those of DeepSpeed without ZeRO (allreduce_gradients of
 /// deepspeed/runtime/engine.py), nor by its defaults, which accelerate leaves alone: `overlap_comm`

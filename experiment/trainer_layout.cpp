@@ -41,10 +41,21 @@ strategies::PipelineSends sends_of_trainer(std::string_view trainer,
   return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
 }
 
+sim::Fusion fusion_of_trainer(std::string_view trainer) {
+  const bool own = trainer == "megatron" || trainer == "flagscale";
+  return own ? sim::Fusion::megatron : sim::Fusion::none;
+}
+
 ReduceEvery reduced_by(std::string_view trainer, ReduceEvery planned) {
   if (trainer == "torchtitan") return ReduceEvery::micro_batch;
   if (trainer != "accelerate") return ReduceEvery::automatic;
   return planned == ReduceEvery::micro_batch ? planned : ReduceEvery::step;
+}
+
+bool overlaps_sums(std::string_view trainer, std::int32_t zero_stage, std::int64_t stages) {
+  if (trainer == "deepspeed") return zero_stage > 0;
+  if (trainer == "torchtitan") return stages == 1;
+  return trainer != "accelerate" || zero_stage != 1;
 }
 
 std::int64_t replicas_of(const TrainerWords& words, std::string_view name, std::size_t devices,

@@ -412,6 +412,13 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   if (owners > 1 && copies > 1) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(owners), false};
   }
+  constexpr std::string_view parts_at = "compile.components";
+  const std::vector<std::string> parts = words.texts(parts_at);
+  const bool model =
+      !words.has(parts_at) || std::find(parts.begin(), parts.end(), "model") != parts.end();
+  if ((words.is_on("compile.enable") && model) || words.is_on("training.compile")) {
+    file.fusion = sim::Fusion::compiled;
+  }
   read_recompute(words, file);
   file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
   file.reduce_precision = precision_named(words, "training.mixed_precision_reduce", "float32");

@@ -68,9 +68,11 @@ void check_training(Trainer trainer, Precision precision, Optimizer optimizer) {
 }
 
 Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
-                    const Plan& plan) {
+                    const Plan& plan, bool compiles) {
   check_training(trainer, plan.precision, plan.optimizer);
-  return files_of(trainer, CarriedPlan(trainer, network, cluster, plan));
+  CarriedPlan carried(trainer, network, cluster, plan);
+  carried.compiles = compiles;
+  return files_of(trainer, carried);
 }
 
 bool can_launch(Trainer trainer, const Network& network, const Cluster& cluster, const Plan& plan) {

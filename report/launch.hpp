@@ -54,8 +54,10 @@ void check_training(Trainer trainer, Precision precision, Optimizer optimizer);
 /// The trainer's files, a hostfile and README.md. Throws InputError (place --launch) for plans that
 /// the trainer cannot run, saying which option makes one that it can, and for devices of no
 /// machine.
+///
+/// compiles   the model, where a trainer's files say that (torchtitan)
 [[nodiscard]] Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
-                                  const Plan& plan);
+                                  const Plan& plan, bool compiles = false);
 
 /// Whether launch_files would not refuse the plan.
 [[nodiscard]] bool can_launch(Trainer trainer, const Network& network, const Cluster& cluster,

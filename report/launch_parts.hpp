@@ -68,6 +68,7 @@ class CarriedPlan {
   const Network& network;
   const Cluster& cluster;
   const Plan& plan;
+  bool compiles = false;  ///< as for launch_files
 
  private:
   void check_host_name(const std::string& name) const;

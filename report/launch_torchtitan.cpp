@@ -111,7 +111,8 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
         *degrees.vp > 1 ? "Interleaved1F1B" : "1F1B", *degrees.micro_batch,
         modules(carried.blocks_by_stage()));
   }
-  if (overlaps) text += "\n[compile]\nenable = true\ncomponents = [\"model\"]\n";
+  if (overlaps || carried.compiles)
+    text += "\n[compile]\nenable = true\ncomponents = [\"model\"]\n";
   switch (*degrees.recompute) {
     case strategies::Recompute::full:
       return text + "\n[activation_checkpoint]\nmode = \"full\"\n";

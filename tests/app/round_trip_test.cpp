@@ -116,7 +116,8 @@ TEST_CASE("round trip: of Megatron-LM's pipelines sends that it waits for are pr
   };
   const nlohmann::json rows = with({"compare", "--plan", "out"})["results"];
   const double waits =
-      with({"simulate", "--batch", "16", "--pipeline-sends", "blocking"})["step_time_s"];
+      with({"simulate", "--batch", "16", "--pipeline-sends", "blocking", "--fusion",
+            "megatron"})["step_time_s"];
   REQUIRE(rows.size() == 2);
   CHECK(rows[0]["strategy"] == "tensor");
   CHECK(rows[0]["step_time_s"] == testing::approx(waits).epsilon(1e-9));

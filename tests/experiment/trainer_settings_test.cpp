@@ -285,6 +285,32 @@ TEST_CASE("trainer file: torchtitan reduces after every micro-batch, accelerate 
   CHECK(reduced_by("torchtitan", ReduceEvery::step) == ReduceEvery::micro_batch);
 }
 
+TEST_CASE(
+    "trainer file: kernels between products are the trainer's, unless an option names others") {
+  CHECK(settings_in("x --tensor-model-parallel-size 2\n").fusion == sim::Fusion::megatron);
+  CHECK(settings_in("{\"train_batch_size\": 64}", "ds.json").fusion == sim::Fusion::none);
+  const auto titan = [](const std::string& more) {
+    return settings_in("[parallelism]\ntensor_parallel_degree = 1\n" + more, "t.toml").fusion;
+  };
+  CHECK(titan("") == sim::Fusion::none);
+  CHECK(titan("[compile]\nenable = true\n") == sim::Fusion::compiled);
+  CHECK(titan("[compile]\nenable = true\ncomponents = [\"loss\"]\n") == sim::Fusion::none);
+  CHECK(titan("[compile]\nenable = true\ncomponents = [\"model\"]\n") == sim::Fusion::compiled);
+  CHECK(titan("[training]\ncompile = true\n") == sim::Fusion::compiled);
+
+  const testing::TemporaryFolder folder;
+  folder.write("run.sh", "torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n");
+  Request request;
+  request.network = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:1x4,device=a100-sxm4-80,intra=300GB/s";
+  request.layout_file = folder.path("run.sh");
+  request.batch = 8;
+  CHECK(Experiment(request).request.sim.fusion == sim::Fusion::megatron);
+  request.sim.fusion = sim::Fusion::compiled;
+  request.given = {"--fusion"};
+  CHECK(Experiment(request).request.sim.fusion == sim::Fusion::compiled);
+}
+
 TEST_CASE("trainer file: torchtitan's pipelines keep weights and sum gradients at the end") {
   const auto settings = [](const std::string& more) {
     return settings_in("[parallelism]\n" + more, "t.toml");

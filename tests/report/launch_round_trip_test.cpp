@@ -116,6 +116,7 @@ TEST_CASE("launch: what was written is read back as the same step") {
           again.given.insert("--micro-batches");
         }
       }
+      again.given.insert("--fusion");  // with the kernels of `experiment`
       const experiment::Experiment read_back(again);
       const Plan same = make_plan(read_back, experiment::layout_strategy()).plan;
       Plan sent = plan;  // as this trainer sends between stages
