@@ -35,6 +35,7 @@ struct LayoutFile {
   std::optional<ReduceEvery> reduce_every;
   std::optional<sim::Fusion> fusion;
   std::optional<Bytes> bucket;  ///< `after_backward`: sums of gradients do not overlap with it
+  std::optional<Bytes> usual_bucket;  ///< the trainer's, where the file names none
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;
   std::optional<std::int64_t> words_multiple;  ///< to which the trainer pads the vocabulary
@@ -73,8 +74,10 @@ struct LayoutFile {
 [[nodiscard]] LayoutFile read_layout(std::string_view text, const std::string& file,
                                      const Network& network, const Cluster& cluster);
 
-/// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`.
-void take_decisions(const LayoutFile& file, strategies::StrategyInput& input);
+/// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`; the
+/// trainer's usual bucket unless `keeps_bucket` (--bucket is given).
+void take_decisions(const LayoutFile& file, strategies::StrategyInput& input,
+                    bool keeps_bucket = false);
 
 /// Throws InputError for a key of a TOML file that changes nothing: exchanges of keys and values
 /// without cp, sends of a single stage, an order of one micro-batch, shares of single replicas or

@@ -219,7 +219,9 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   if (laid_out && experiment.layout->plan) {
     return {*experiment.layout->plan, experiment.preparation, {}};
   }
-  if (laid_out) take_decisions(*experiment.layout, input);
+  if (laid_out) {
+    take_decisions(*experiment.layout, input, experiment.request.given.contains("--bucket"));
+  }
   const std::string& partition = experiment.request.partition;
   const bool partitioned = !partition.empty() && strategy.name == "hypergraph";
   Plan plan = strategies::with_memory_options(

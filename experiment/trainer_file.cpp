@@ -173,11 +173,11 @@ void refuse_unknown(const TrainerWords& words) {
 }
 
 /// Of Megatron-LM, and FlagScale after it.
-void sum_gradients(const TrainerWords& words, LayoutFile& file) {
+void sum_gradients(const TrainerWords& words, const TrainerGroups& groups, LayoutFile& file) {
   constexpr std::string_view overlap = "overlap-grad-reduce";
   const bool overlaps = words.is_on(overlap);
-  set_bucket(words, "ddp-bucket-size", overlaps, fmt::format("{}: no {}", words.file(), overlap),
-             file);
+  set_bucket(words, {"ddp-bucket-size", fmt::format("{}: no {}", words.file(), overlap), overlaps},
+             "megatron", groups, file);
   if (overlaps || file.zero_stage == 3) return;
   file.notes.push_back(fmt::format(
       "{}: sums of gradients begin after the backward pass, without {}", words.file(), overlap));
@@ -271,7 +271,7 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
-  if (groups.data * context > 1) sum_gradients(words, file);
+  if (groups.data * context > 1) sum_gradients(words, groups, file);
   if (pipeline > 1 && words.is_on("no-overlap-p2p-communication")) {
     file.sends = strategies::PipelineSends::blocking;
   }
@@ -332,7 +332,7 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
   file.recompute = recompute_of(words, network);
   read_precision(words, file);
   file.optimizer = optimizer_of(words);
-  sum_gradients(words, file);
+  sum_gradients(words, groups.front(), file);
   return file;
 }
 

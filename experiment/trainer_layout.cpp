@@ -131,22 +131,47 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
   file.micro_batches = static_cast<std::int32_t>(*file.batch / samples);
 }
 
-void set_bucket(const TrainerWords& words, std::string_view name, bool overlaps,
-                const std::string& at, LayoutFile& file) {
+Bytes usual_bucket(std::string_view trainer, std::int32_t zero_stage, const TrainerGroups& groups,
+                   Precision reduced) {
+  if (!overlaps_sums(trainer, zero_stage, groups.pipeline)) return after_backward;
+  const bool deepspeed = trainer == "deepspeed";
+  const bool ddp = (trainer == "megatron" || trainer == "flagscale") && zero_stage < 2;
+  const std::int64_t replicas = groups.data * groups.context;
+  if (zero_stage == 3 || replicas == 1 || (!deepspeed && !ddp)) {
+    return strategies::StrategyOptions{}.bucket;
+  }
+  const std::int64_t elements =
+      deepspeed ? 500'000'000 : std::max<std::int64_t>(40'000'000, 1'000'000 * replicas);
+  return {elements * groups.tensor * element_bytes(reduced)};
+}
+
+void set_bucket(const TrainerWords& words, const BucketWords& how, std::string_view trainer,
+                const TrainerGroups& groups, LayoutFile& file) {
   if (file.zero_stage == 3) {
-    if (overlaps) return;
+    if (how.overlaps) return;
     file.notes.push_back(
         fmt::format("{}: sums of gradients and gathers of weights do not overlap with kernels "
                     "there; they do in "
                     "this step, which is too short",
-                    at));
-  } else if (!overlaps) {
+                    how.at));
+    return;
+  }
+  if (!how.overlaps) {
     file.bucket = after_backward;
-  } else if (words.has(name) && words.text(name) != "auto") {
-    const auto elements = to_number<double>(words.text(name).value_or(""));  // "5e8" in JSON
+    return;
+  }
+  const Precision reduced = file.reduce_precision.value_or(Precision::bf16);
+  const std::int64_t each = element_bytes(reduced) * groups.tensor;
+  if (!words.has(how.name)) {
+    file.usual_bucket = usual_bucket(trainer, file.zero_stage.value_or(0), groups, reduced);
+  } else if (words.text(how.name) == "auto") {
+    if (how.automatic) file.usual_bucket = Bytes{*how.automatic * each};
+  } else {
+    const auto elements = to_number<double>(words.text(how.name).value_or(""));  // "5e8" in JSON
     constexpr double most = 1e12;
-    if (!elements || *elements < 1 || *elements > most) words.refuse(name, "1 to 1e12 elements");
-    const std::int64_t each = element_bytes(file.reduce_precision.value_or(Precision::bf16));
+    if (!elements || *elements < 1 || *elements > most) {
+      words.refuse(how.name, "1 to 1e12 elements");
+    }
     file.bucket = Bytes{static_cast<std::int64_t>(*elements) * each};
   }
 }

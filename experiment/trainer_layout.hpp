@@ -45,12 +45,28 @@ struct TrainerGroups {
 void set_batch(const TrainerWords& words, std::string_view name, std::optional<std::int64_t> batch,
                std::int64_t samples, LayoutFile& file);
 
+/// The bucket of a trainer's gradients where its file names no size. 500 million elements of
+/// DeepSpeed (runtime/zero/config.py, reduce_bucket_size); 40 million, or 1 million for each
+/// replica and part of the tokens, of Megatron-LM and FlagScale (training/training.py; stages after
+/// the first have one bucket there, whose sums have time until the first ends). Tensor-parallel
+/// GPUs count shares. PyTorch's, units of weights that stage 3 and FSDP gather, and those of one
+/// replica are --bucket's default; after_backward where sums do not overlap with the backward pass.
+[[nodiscard]] Bytes usual_bucket(std::string_view trainer, std::int32_t zero_stage,
+                                 const TrainerGroups& groups, Precision reduced);
+
+/// Where a trainer's file says how gradients are summed.
+struct BucketWords {
+  std::string_view name;  ///< of the setting of a size, in elements
+  std::string at;         ///< begins the note that nothing overlaps in stage 3
+  bool overlaps = false;
+  std::optional<std::int64_t> automatic = {};  ///< what "auto" is
+};
 /// The buckets of gradients, once the stage of ZeRO and precisions are known: of as many elements
-/// as setting `name` says, or sums after the backward pass if they do not overlap with it. Stage 3
-/// gathers weights by units of its own, which buckets are here (lowering/zero_schedule.hpp): it
-/// keeps them, and a note begins with `at` where nothing overlaps there.
-void set_bucket(const TrainerWords& words, std::string_view name, bool overlaps,
-                const std::string& at, LayoutFile& file);
+/// as the file says or as is usual, or sums after the backward pass if they do not overlap with it.
+/// Stage 3 gathers weights by units of its own, which buckets are here
+/// (lowering/zero_schedule.hpp): it keeps them.
+void set_bucket(const TrainerWords& words, const BucketWords& how, std::string_view trainer,
+                const TrainerGroups& groups, LayoutFile& file);
 
 /// Once the stage of ZeRO is known: notes where DeepSpeed all-reduces gradients that a plan
 /// reduce-scatters, or sums them in one bucket in stage 3. Throws InputError for parameters that

@@ -6,17 +6,32 @@
 
 #include "core/vocabulary.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_layout.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::experiment {
 
+namespace {
+
+/// Of unlike stages, those of the first count.
+Bytes bucket_by(std::string_view trainer, const Network& network, const Plan& plan) {
+  const std::vector<strategies::StageSummary> stages = strategies::stages_of(network, plan);
+  const strategies::Degrees degrees = strategies::degrees_of(network, plan, stages);
+  const strategies::StageSummary& first = stages.front();
+  const TrainerGroups groups{.tensor = first.tp.value_or(1),
+                             .context = first.cp.value_or(1),
+                             .data = first.dp.value_or(1),
+                             .pipeline = degrees.pp.value_or(1)};
+  return usual_bucket(trainer, degrees.zero.value_or(0), groups, plan.reduce_precision);
+}
+
+}  // namespace
+
 Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan) {
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
-  const bool overlaps = overlaps_sums(trainer, degrees.zero.value_or(0), degrees.pp.value_or(1));
-  Plan carried =
-      strategies::with_buckets(experiment.strategy_input(), plan,
-                               overlaps ? strategies::StrategyOptions{}.bucket : after_backward);
+  Plan carried = strategies::with_buckets(experiment.strategy_input(), plan,
+                                          bucket_by(trainer, experiment.network, plan));
   carried.schedule.reduce_every = reduced_by(trainer, plan.schedule.reduce_every);
   if (!degrees.schedule) return carried;  // one stage
   carried.schedule.blocking_sends =
@@ -53,9 +68,8 @@ Plan compared(const Experiment& experiment, Plan plan) {
   if (trainer.empty() || plan.buckets.empty() || experiment.request.given.contains("--bucket")) {
     return plan;
   }
-  const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
-  if (overlaps_sums(trainer, degrees.zero.value_or(0), degrees.pp.value_or(1))) return plan;
-  return strategies::with_buckets(experiment.strategy_input(), std::move(plan), after_backward);
+  const Bytes bucket = bucket_by(trainer, experiment.network, plan);
+  return strategies::with_buckets(experiment.strategy_input(), std::move(plan), bucket);
 }
 
 Plan searched(const Experiment& experiment, const Plan& plan) {

@@ -19,6 +19,19 @@ std::int64_t blocks_of_network(const Network& network) {
   return std::ssize(strategies::first_layers_of_blocks(network));
 }
 
+/// Of a transformer: what Hugging Face's Trainer makes of an "auto" in DeepSpeed's file
+/// (transformers/integrations/deepspeed.py, trainer_config_finalize).
+std::optional<std::int64_t> square_of_hidden(const Network& network) {
+  const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
+  const auto first = std::find(blocks.begin(), blocks.end(), 0);
+  if (first == blocks.end()) return std::nullopt;
+  const Layer& block = network.layers[static_cast<std::size_t>(first - blocks.begin())];
+  for (const auto& axis : network[block.inputs[0]].out.axes) {
+    if (axis.dim == Dim::channel) return axis.extent * axis.extent;
+  }
+  return std::nullopt;
+}
+
 Optimizer optimizer_named(const TrainerWords& words, std::string_view key) {
   const std::string name = words.text(key).value_or("AdamW");
   std::string lower = name;
@@ -285,8 +298,11 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
     file.reduce_precision = precision_named(words, "communication_data_type",
                                             to_text(file.precision.value_or(Precision::fp32)));
   }
-  set_bucket(words, "zero_optimization.reduce_bucket_size", overlaps && *file.zero_stage > 0,
-             words.has(overlap_at) ? words.where(overlap_at) : words.file(), file);
+  set_bucket(words,
+             {"zero_optimization.reduce_bucket_size",
+              words.has(overlap_at) ? words.where(overlap_at) : words.file(),
+              overlaps && *file.zero_stage > 0, square_of_hidden(network)},
+             "deepspeed", groups, file);
   check_deepspeed_zero(words, network, groups.data, overlaps, file);
   // What the script decides otherwise, options decide here.
   if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");

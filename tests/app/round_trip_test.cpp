@@ -115,9 +115,8 @@ TEST_CASE("round trip: of Megatron-LM's pipelines sends that it waits for are pr
     return json(words);
   };
   const nlohmann::json rows = with({"compare", "--plan", "out"})["results"];
-  const double waits =
-      with({"simulate", "--batch", "16", "--pipeline-sends", "blocking", "--fusion",
-            "megatron"})["step_time_s"];
+  const double waits = with({"simulate", "--batch", "16", "--pipeline-sends", "blocking",
+                             "--fusion", "megatron"})["step_time_s"];
   REQUIRE(rows.size() == 2);
   CHECK(rows[0]["strategy"] == "tensor");
   CHECK(rows[0]["step_time_s"] == testing::approx(waits).epsilon(1e-9));
@@ -220,7 +219,7 @@ TEST_CASE("round trip: launch files are predicted with the vocabulary that their
           testing::approx(carried).epsilon(1e-9));
     CHECK(run({"simulate", "--plan", "out/plan.json"})["step_time_s"] != carried);
     const std::string readme = testing::read_text(folder.path("out/README.md"));
-    CHECK(readme.find(" with a vocabulary of 1001 words) a step.\n") != std::string::npos);
+    CHECK(readme.find(" a vocabulary of 1001 words) a step.\n") != std::string::npos);
     CHECK(readme.find("- a vocabulary of 1001: Megatron-LM pads it to 1024") != std::string::npos);
   }
 }

@@ -39,8 +39,10 @@ TEST_CASE(
   CHECK(simulated_step(experiment, whole) ==
         simulated_step(experiment, run_by("deepspeed", experiment, whole)));
   CHECK(run_by("megatron", experiment, whole).buckets.size() > 1);
-  request.zero_stage = 1;  // which it overlaps
-  CHECK(plan().buckets.size() > 1);
+  request.zero_stage = 1;  // which it overlaps, in buckets of 500 million elements
+  CHECK(plan().buckets.size() == 1);
+  request.network = "gpt:layers=4,hidden=4096,heads=16,seq_length=256,vocab_size=1024";
+  CHECK(plan().buckets.size() == 2);  // of 810 million
   request.zero_stage.reset();
   request.given = {"--bucket"};
   CHECK(plan().buckets.size() > 1);

@@ -6,6 +6,7 @@
 
 #include "experiment/experiment.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_layout.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -197,7 +198,8 @@ TEST_CASE("trainer file: stage 3 gathers weights by units, with and without over
 
 TEST_CASE("trainer file: buckets of gradients have the elements that the file says") {
   const std::string megatron = "x --tensor-model-parallel-size 2 --bf16 --ddp-bucket-size ";
-  CHECK(settings_in(megatron + "1000 --overlap-grad-reduce").bucket == Bytes{4000});  // in FP32
+  // In FP32, counted on each of the two GPUs of a tensor-parallel group.
+  CHECK(settings_in(megatron + "1000 --overlap-grad-reduce").bucket == Bytes{8000});
   CHECK(settings_in(megatron + "1000").bucket == after_backward);
   CHECK(setting_refused(megatron + "0 --overlap-grad-reduce") ==
         "run.sh:1:ddp-bucket-size: '0'; accepted: 1 to 1e12 elements");
@@ -214,6 +216,31 @@ TEST_CASE("trainer file: buckets of gradients have the elements that the file sa
   CHECK(deepspeed(1, "1000") == Bytes{2000});
   CHECK(deepspeed(1, "\"auto\"") == std::nullopt);
   CHECK(deepspeed(3, "5e8") == std::nullopt);
+}
+
+TEST_CASE("trainer file: without a size, gradients have the trainer's own buckets") {
+  // Before, PyTorch's 25 MiB: DeepSpeed's steps were 14 % too long or 8 % too short.
+  const LayoutFile megatron =
+      settings_in("x --tensor-model-parallel-size 2 --bf16 --overlap-grad-reduce");
+  CHECK(megatron.bucket == std::nullopt);  // --bucket may say another
+  CHECK(megatron.usual_bucket == Bytes{40'000'000 * 2 * 4});
+  const auto deepspeed = [](int stage, const std::string& more) {
+    return settings_in(
+               "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, "
+               "\"zero_optimization\": {\"stage\": " +
+                   std::to_string(stage) + ", \"overlap_comm\": true" + more + "}}",
+               "ds.json")
+        .usual_bucket;
+  };
+  CHECK(deepspeed(2, "") == Bytes{1'000'000'000});
+  CHECK(deepspeed(2, ", \"reduce_bucket_size\": \"auto\"") == Bytes{64 * 64 * 2});  // hidden 64
+  CHECK(deepspeed(2, ", \"reduce_bucket_size\": 1000") == std::nullopt);
+  CHECK(deepspeed(3, "") == std::nullopt);
+  CHECK(usual_bucket("megatron", 1, {.context = 2, .data = 32}, Precision::fp32) ==
+        Bytes{64'000'000 * 4});
+  CHECK(usual_bucket("flagscale", 0, {.data = 2}, Precision::bf16) == Bytes{80'000'000});
+  CHECK(usual_bucket("torchtitan", 2, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
+  CHECK(usual_bucket("accelerate", 0, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
 }
 
 TEST_CASE("trainer file: how DeepSpeed's ZeRO sums gradients and keeps weights") {

@@ -11,6 +11,7 @@
 #include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_layout.hpp"
 #include "report/launch.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/approx.hpp"
@@ -125,11 +126,12 @@ TEST_CASE("launch: what was written is read back as the same step") {
           experiment::sends_of_trainer(to_text(trainer), strategies::PipelineSchedule::one_f_one_b,
                                        request.virtual_pipeline) ==
               strategies::PipelineSends::blocking;
-      if (!experiment::overlaps_sums(to_text(trainer), request.zero_stage.value_or(0),
-                                     *request.pipeline_parallel)) {
-        sent =
-            strategies::with_buckets(experiment.strategy_input(), sent, experiment::after_backward);
-      }
+      const strategies::StageSummary first = strategies::stages_of(experiment.network, plan)[0];
+      sent = strategies::with_buckets(
+          experiment.strategy_input(), sent,
+          experiment::usual_bucket(to_text(trainer), request.zero_stage.value_or(0),
+                                   {*first.tp, *first.cp, *first.dp, *request.pipeline_parallel},
+                                   plan.reduce_precision));
       CHECK(run_plan(read_back, {same, {}, {}}).result.step_time.count() ==
             testing::approx(run_plan(experiment, {sent, {}, {}}).result.step_time.count())
                 .epsilon(1e-9));
