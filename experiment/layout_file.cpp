@@ -408,6 +408,9 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input, bo
   if (file.context) input.context_parallel = *file.context;
   if (file.context_exchange) input.context_exchange = *file.context_exchange;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;
+  const bool accumulates =
+      input.micro_batches.value_or(1) > 1 && input.reduce_every == ReduceEvery::step;
+  if (file.keeps_while_accumulating && accumulates) input.zero_stage = 1;
   if (file.zero_group) input.zero_group = *file.zero_group;
   if (file.recompute) input.recompute = *file.recompute;
   if (file.shares) input.shares = *file.shares;

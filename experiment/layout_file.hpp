@@ -38,6 +38,9 @@ struct LayoutFile {
   std::optional<Bytes> usual_bucket;  ///< the trainer's, where the file names none
   std::optional<bool> sequence_parallel, tensor_overlap;
   std::optional<std::int32_t> expert_parallel, expert_tensor_parallel, recompute_every;
+  /// Of FSDP 1: where gradients of several micro-batches are summed once, ZeRO 2 keeps gathered
+  /// weights and whole gradients until then (PyTorch's no_sync), as ZeRO 1 does.
+  bool keeps_while_accumulating = false;
   std::optional<std::int64_t> words_multiple;  ///< to which the trainer pads the vocabulary
   std::vector<std::string> notes;
   std::string trainer;  ///< as plan --launch names it

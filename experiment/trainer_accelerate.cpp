@@ -89,7 +89,9 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
     if (strategy == "FULL_SHARD" || strategy == "1") {
       file.zero_stage = 3;
     } else if (strategy == "SHARD_GRAD_OP" || strategy == "2") {
+      // torch/distributed/fsdp/_runtime_utils.py, _should_free_in_backward.
       file.zero_stage = 2;
+      file.keeps_while_accumulating = true;
     } else if (strategy == "NO_SHARD" || strategy == "3") {
       file.zero_stage = 0;
     } else {
@@ -106,7 +108,16 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
                      fmt::format("{} copies of {} shards", copies, shards),
                      fmt::format("accepted: sizes whose product is {} replicas", replicas));
   }
-  if (shards == 1) file.zero_stage = 0;
+  if (shards == 1) {
+    file.zero_stage = 0;
+    file.keeps_while_accumulating = false;
+  }
+  if (file.keeps_while_accumulating) {
+    file.notes.push_back(
+        fmt::format("{}: FSDP 1 keeps gathered weights and whole gradients while micro-batches "
+                    "accumulate: with several, ZeRO 1 is simulated, which moves as much",
+                    words.file()));
+  }
   if (copies > 1 && shards > 1) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(shards), false};
   }

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
 #include "experiment/trainer_layout.hpp"
+#include "strategies/degrees.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -380,6 +382,36 @@ TEST_CASE("trainer file: accelerate keeps whole gradients, unless the script say
   };
   CHECK(planned("") == ReduceEvery::step);
   CHECK(planned("micro-batch") == ReduceEvery::micro_batch);
+}
+
+TEST_CASE("trainer file: FSDP 1 without resharding gathers once for accumulated micro-batches") {
+  // PyTorch's _should_free_in_backward: without a sum to come, SHARD_GRAD_OP frees nothing. Before,
+  // weights were gathered for each of them, which is FSDP 2: 2.5 times the bytes.
+  const testing::TemporaryFolder folder;
+  const auto planned = [&](const std::string& settings, std::int32_t micro_batches,
+                           ReduceEvery every = ReduceEvery::automatic) {
+    folder.write("a.yaml",
+                 "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n" +
+                     settings);
+    Request request;
+    request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+    request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+    request.layout_file = folder.path("a.yaml");
+    request.batch = 64;
+    request.micro_batches = micro_batches;
+    request.given = {"--batch", "--micro-batches"};
+    if (every != ReduceEvery::automatic) request.given.insert("--reduce-every");
+    request.reduce_every = every;
+    const Experiment experiment(request);
+    const Plan plan = make_plan(experiment, layout_strategy()).plan;
+    return strategies::degrees_of(experiment.network, plan).zero.value_or(0);
+  };
+  const std::string one = "  fsdp_sharding_strategy: SHARD_GRAD_OP\n",
+                    two = "  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n";
+  CHECK(planned(one, 4) == 1);
+  CHECK(planned(one, 1) == 2);
+  CHECK(planned(one, 4, ReduceEvery::micro_batch) == 2);
+  CHECK(planned(two, 4) == 2);
 }
 
 }  // namespace
