@@ -13,7 +13,6 @@
 #include "lowering/estimate.hpp"
 #include "strategies/at_once.hpp"
 #include "strategies/best/candidates.hpp"
-#include "strategies/best/moves.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/mixed_stages.hpp"
@@ -28,46 +27,16 @@ namespace parsim::strategies {
 namespace {
 
 /// Evaluations a device, shared out: an evaluation takes as much longer as there are more devices.
-/// 3000 for eight devices, half a second for ResNet-50.
-constexpr std::int64_t budget_of_one_device = 24'000;
-constexpr std::int64_t least_budget = 60, most_budget = 6'000;
-/// So many starts are searched from; more of them where each still gets so many evaluations.
-constexpr std::size_t fewest_starts = 3, most_starts = 6;
-constexpr std::int64_t enough_evaluations = 300;
+/// 2500 for eight devices, half a second for ResNet-50. On fewer devices more find nothing new.
+constexpr std::int64_t budget_of_one_device = 20'000;
+constexpr std::int64_t least_budget = 60, most_budget = 4'000;
 constexpr std::size_t listed_plans = 5;
-
-bool same_plan(const Plan& a, const Plan& b) {
-  return a.layers == b.layers && a.schedule == b.schedule && a.buckets == b.buckets;
-}
 
 void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
   const auto same = [&](const PricedPlan& known) { return same_plan(known.plan, candidate.plan); };
   if (std::none_of(candidates.begin(), candidates.end(), same)) {
     candidates.push_back(std::move(candidate));
   }
-}
-
-bool asks_for_degrees(const StrategyInput& input) {
-  return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
-         input.context_parallel || input.expert_parallel || input.expert_tensor_parallel ||
-         input.virtual_pipeline > 1 || input.micro_batches;
-}
-
-/// Whether the plan has the degrees and micro-batches that the input asks for. Most strategies look
-/// at none.
-bool keeps_degrees(const StrategyInput& input, const Plan& plan) {
-  if (!asks_for_degrees(input)) return true;
-  const Degrees degrees = degrees_of(input.network, plan);
-  const auto keeps = [](const std::optional<std::int32_t>& asked,
-                        const std::optional<std::int64_t>& has) {
-    return !asked || has == std::int64_t{*asked};
-  };
-  return keeps(input.tensor_parallel, degrees.tp) && keeps(input.pipeline_parallel, degrees.pp) &&
-         keeps(input.data_parallel, degrees.dp) && keeps(input.context_parallel, degrees.cp) &&
-         keeps(input.expert_parallel, degrees.ep) &&
-         keeps(input.expert_tensor_parallel, degrees.etp) &&
-         (input.virtual_pipeline == 1 || degrees.vp == std::int64_t{input.virtual_pipeline}) &&
-         plan.schedule.micro_batches == input.micro_batches.value_or(plan.schedule.micro_batches);
 }
 
 /// What further plans must beat to be of use: nothing, as long as no plan fits.
@@ -180,107 +149,6 @@ using CandidateSearch = std::vector<PricedPlan> (*)(const StrategyInput&, loweri
 constexpr std::pair<std::string_view, CandidateSearch> candidate_searches[] = {
     {"stages that differ", candidates_of_mixed_stages},
     {"degrees and memory options", candidates_by_degrees}};
-
-/// Local search from a start: a change is kept if it makes the plan better. Returns the number
-/// kept. `begin`, `share`: for progress, which part of all searching this is.
-std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator, Moves& moves,
-                     PricedPlan& candidate, std::int64_t budget, double begin, double share) {
-  std::int64_t kept = 0;
-  constexpr std::int64_t pause = 16;
-  for (std::int64_t spent = 0; spent < budget; ++spent) {
-    if (input.progress && spent % pause == 0) {
-      input.progress(begin + share * static_cast<double>(spent) / static_cast<double>(budget));
-    }
-    if (!moves.propose(candidate.plan)) continue;
-    bool better = false;
-    try {
-      const Price price = estimated_price(input, estimator, candidate.plan, candidate.price);
-      better = price.better_than(candidate.price);
-      if (better) {
-        validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
-        better = keeps_degrees(input, candidate.plan) && accepted(input, candidate.plan);
-        if (better) candidate.price = price;
-      }
-    } catch (const InputError&) {  // the change makes an impossible plan
-      better = false;
-    } catch (const OutOfTime&) {
-      moves.take_back(candidate.plan);
-      break;
-    }
-    if (better) {
-      ++kept;
-    } else {
-      moves.take_back(candidate.plan);
-    }
-  }
-  return kept;
-}
-
-/// The best starts that differ in more than memory options and the order of micro-batches.
-std::vector<PricedPlan> distinct(const Network& network, const std::vector<PricedPlan>& starts,
-                                 std::size_t most) {
-  std::vector<PricedPlan> different;
-  std::vector<Plan> seen;
-  for (const PricedPlan& start : starts) {
-    Plan bare =
-        in_order(without_memory_options(network, start.plan), PipelineSchedule::one_f_one_b);
-    const auto same = [&](const Plan& plan) { return same_plan(plan, bare); };
-    if (std::any_of(seen.begin(), seen.end(), same)) continue;
-    seen.push_back(std::move(bare));
-    different.push_back(start);
-    if (different.size() == most) break;
-  }
-  return different;
-}
-
-/// Every layer cut over all devices, by sample or as Megatron-LM cuts it: what a change may make of
-/// a layer does not depend on which plans fit or are fast as a whole.
-void add_whole_cuts(const StrategyInput& input, std::vector<Plan>& templates) {
-  StrategyInput whole = input;
-  whole.simulate = {};
-  whole.accepts = {};
-  whole.pipeline_parallel = whole.data_parallel = 1;
-  whole.virtual_pipeline = 1;
-  whole.tensor_parallel = static_cast<std::int32_t>(workers(input).size());
-  for (const auto plan : {plan_tensor, plan_data}) {
-    try {
-      templates.push_back(plan(whole));
-    } catch (const InputError&) {  // layers that cannot be cut so often
-    }
-  }
-}
-
-/// The changed copies of the best starts.
-std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator& estimator,
-                                 const std::vector<PricedPlan>& all, std::int64_t budget) {
-  std::vector<Plan> templates;
-  for (const PricedPlan& start : all) templates.push_back(start.plan);
-  const auto well_searched = static_cast<std::size_t>(budget / enough_evaluations);
-  // Where a start gets few evaluations they go to what the starts have.
-  if (well_searched >= fewest_starts) add_whole_cuts(input, templates);
-  const std::vector<PricedPlan> starts =
-      distinct(input.network, all, std::clamp(well_searched, fewest_starts, most_starts));
-  std::vector<PricedPlan> results;
-  const std::size_t count = starts.size();
-  const double share = 1 / static_cast<double>(count);
-  using Changed = std::optional<PricedPlan>;
-  AtOnce<Changed> all_changed(
-      input, count, [&](const StrategyInput& own, std::size_t s) -> Changed {
-        if (out_of_time(own)) return std::nullopt;
-        Moves moves(own, templates, own.seed + s);
-        PricedPlan candidate = starts[s];
-        const std::int64_t kept =
-            improve(own, estimator, moves, candidate, budget / static_cast<std::int64_t>(count),
-                    static_cast<double>(s) * share, share);
-        if (kept == 0) return std::nullopt;
-        candidate.origin += " + " + counted(kept, "change");
-        return candidate;
-      });
-  for (std::size_t s = 0; s < count; ++s) {
-    if (Changed changed = all_changed.take(s)) results.push_back(*std::move(changed));
-  }
-  return results;
-}
 
 /// The parts of a search, until time is out.
 class Parts {

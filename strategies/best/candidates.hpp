@@ -53,6 +53,14 @@ struct GroupOptions {
 /// StrategyInput::accepts, where it is given.
 [[nodiscard]] bool accepted(const StrategyInput& input, const Plan& plan);
 
+/// Whether the input asks for degrees or a number of micro-batches.
+[[nodiscard]] bool asks_for_degrees(const StrategyInput& input);
+/// Whether the plan has the degrees and micro-batches that the input asks for. Most strategies look
+/// at none.
+[[nodiscard]] bool keeps_degrees(const StrategyInput& input, const Plan& plan);
+/// Whether they are the same but for memory of how they were found: notes, strategy.
+[[nodiscard]] bool same_plan(const Plan& a, const Plan& b);
+
 /// Better first; ties keep the order.
 void sort_by_price(std::vector<PricedPlan>& candidates);
 
@@ -118,6 +126,15 @@ class MemorySearch {
 [[nodiscard]] std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
                                                                  lowering::Estimator& estimator,
                                                                  const Price& limit);
+
+/// The changed copies of the best starts: local search by estimates.
+///
+/// starts   best first
+/// budget   changes that may be estimated
+[[nodiscard]] std::vector<PricedPlan> improved(const StrategyInput& input,
+                                               lowering::Estimator& estimator,
+                                               const std::vector<PricedPlan>& starts,
+                                               std::int64_t budget);
 
 /// Simulates all that may be the best by their estimates, of those that take long to simulate the
 /// first ones, and leaves out the others.

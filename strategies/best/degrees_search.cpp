@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -175,12 +176,26 @@ struct Found {
   PricedPlan candidate;
   Arrangement arrangement;
   Grouped* group = nullptr;
+  std::string degrees{};
 };
 
 void sort_found(std::vector<Found>& found) {
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return a.candidate.price.better_than(b.candidate.price);
   });
+}
+
+/// Of memory options that change nothing, such as shards of what has a single owner, the first.
+void leave_out_equals(const Network& network, std::vector<Found>& sorted) {
+  const auto equal = [&](const Found& a, const Found& b) {
+    return a.candidate.price.overcommit == b.candidate.price.overcommit &&
+           a.candidate.price.step == b.candidate.price.step &&
+           a.arrangement.cut.first == b.arrangement.cut.first &&
+           a.candidate.schedule == b.candidate.schedule &&
+           without_memory_options(network, a.candidate.plan).layers ==
+               without_memory_options(network, b.candidate.plan).layers;
+  };
+  sorted.erase(std::unique(sorted.begin(), sorted.end(), equal), sorted.end());
 }
 
 /// Layers x micro-batches x devices that estimates of a plan walk through, see estimated_step.
@@ -252,7 +267,8 @@ StrategyInput with_groups(StrategyInput input, const GroupOptions& options) {
 std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                                               lowering::Estimator& estimator, const Price& limit) {
   constexpr double margin = 1.1;  // between what is rough and what is known
-  constexpr std::size_t kept = 24, refined = 12, finalists = 8, fewest_unfit = 4;
+  constexpr std::size_t kept = 24, refined = 12, finalists = 8, of_same_degrees = 2,
+                        fewest_unfit = 4;
   constexpr std::size_t most_work = 12'000'000, much_work = 100'000;  // see walked
   constexpr std::size_t some_work = 1'000'000;    // when forecasts are to be relied on
   constexpr std::size_t hopeless_work = 200'000;  // counts for what surely does not fit
@@ -278,6 +294,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     const Arrangement& arrangement = *one->arrangement;
     Grouped& group = *std::next(groups.begin(), static_cast<std::ptrdiff_t>(one->group));
     const Price worst{best.overcommit, best.fits() ? enough : best.step};
+    const std::string degrees = tensor::note_of(one->degrees);
     std::vector<PricedPlan> variants, over;
     try {
       const Plan plan = group.arranging.plan_of(arrangement);
@@ -291,7 +308,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       if (best.fits()) {
         placements.learn(*one, estimated_step(estimator, plan, enough / one->gain * margin));
       }
-      variants = memory.variants(plan, tensor::note_of(one->degrees), worst, &over);
+      variants = memory.variants(plan, degrees, worst, &over);
     } catch (const InputError&) {  // a plan that cannot be lowered
       continue;
     } catch (const OutOfTime&) {
@@ -301,7 +318,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       return variant.price.fits() && variant.memory.recompute == Recompute::none;
     });
     for (PricedPlan& candidate : variants)
-      found.push_back({std::move(candidate), arrangement, &group});
+      found.push_back({std::move(candidate), arrangement, &group, degrees});
     const PricedPlan* done = nullptr;  // more recomputation would not save time
     bool failed = false;
     for (const PricedPlan& candidate : over) {
@@ -314,7 +331,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       std::optional<Found> relieved;
       try {
         relieved = relieve(group.input, estimator, group.arranging,
-                           {candidate, arrangement, &group}, worst);
+                           {candidate, arrangement, &group, degrees}, worst);
       } catch (const OutOfTime&) {
         break;
       }
@@ -333,18 +350,25 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     found.resize(kept);
   }
   sort_found(found);
+  leave_out_equals(input.network, found);
   if (found.size() > kept) found.resize(kept);
-  std::vector<PricedPlan> candidates;
-  for (Found& one : found) {
-    PricedPlan& candidate = candidates.emplace_back(std::move(one.candidate));
-    if (one.arrangement.cut.first.size() < 2 || candidates.size() > refined) continue;
+  for (std::size_t i = 0; i < std::min(refined, found.size()); ++i) {
+    Found& one = found[i];
+    if (one.arrangement.cut.first.size() < 2) continue;
     try {
-      move_stages(one.group->input, estimator, one.group->arranging, one.arrangement, candidate);
+      move_stages(one.group->input, estimator, one.group->arranging, one.arrangement,
+                  one.candidate);
     } catch (const OutOfTime&) {  // as it was, then
     }
   }
-  sort_by_price(candidates);
-  if (candidates.size() > finalists) candidates.resize(finalists);
+  sort_found(found);
+  // Of plans that differ in memory options only few: other degrees are more of a choice.
+  std::vector<PricedPlan> candidates;
+  std::map<std::string, std::size_t> counts;
+  for (Found& one : found) {
+    if (candidates.size() == finalists) break;
+    if (++counts[one.degrees] <= of_same_degrees) candidates.push_back(std::move(one.candidate));
+  }
   return candidates;
 }
 

@@ -8,6 +8,7 @@
 #include "lowering/zero_schedule.hpp"
 #include "strategies/best/candidates.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/degrees.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/stages.hpp"
 
@@ -60,6 +61,31 @@ std::string MemoryOptions::text() const {
 
 bool accepted(const StrategyInput& input, const Plan& plan) {
   return !input.accepts || input.accepts(plan);
+}
+
+bool asks_for_degrees(const StrategyInput& input) {
+  return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
+         input.context_parallel || input.expert_parallel || input.expert_tensor_parallel ||
+         input.virtual_pipeline > 1 || input.micro_batches;
+}
+
+bool keeps_degrees(const StrategyInput& input, const Plan& plan) {
+  if (!asks_for_degrees(input)) return true;
+  const Degrees degrees = degrees_of(input.network, plan);
+  const auto keeps = [](const std::optional<std::int32_t>& asked,
+                        const std::optional<std::int64_t>& has) {
+    return !asked || has == std::int64_t{*asked};
+  };
+  return keeps(input.tensor_parallel, degrees.tp) && keeps(input.pipeline_parallel, degrees.pp) &&
+         keeps(input.data_parallel, degrees.dp) && keeps(input.context_parallel, degrees.cp) &&
+         keeps(input.expert_parallel, degrees.ep) &&
+         keeps(input.expert_tensor_parallel, degrees.etp) &&
+         (input.virtual_pipeline == 1 || degrees.vp == std::int64_t{input.virtual_pipeline}) &&
+         plan.schedule.micro_batches == input.micro_batches.value_or(plan.schedule.micro_batches);
+}
+
+bool same_plan(const Plan& a, const Plan& b) {
+  return a.layers == b.layers && a.schedule == b.schedule && a.buckets == b.buckets;
 }
 
 void sort_by_price(std::vector<PricedPlan>& candidates) {
@@ -172,7 +198,10 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
     return at->second;
   };
   // By rule, which layers it marks: the same however states are sharded.
-  std::vector<std::vector<bool>> marked(recomputes_.size());
+  struct Marks {
+    bool recompute = false, regather = false;
+  };
+  std::vector<std::vector<Marks>> marked(recomputes_.size());
   std::vector<Plan> untimed;
   for (const MemoryOptions& sharding : shardings(plan)) {
     if (!has_groups(sharding)) continue;
@@ -195,10 +224,14 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       one.plan = sharded;
       if (marked[r].empty()) {
         recompute(input_.network, rule, one.plan, input_.recompute_every);
-        for (const LayerPlan& layer : one.plan.layers) marked[r].push_back(layer.recompute);
+        for (const LayerPlan& layer : one.plan.layers) {
+          marked[r].push_back({layer.recompute, layer.regather});
+        }
       }
-      for (std::size_t l = 0; l < marked[r].size(); ++l)
-        one.plan.layers[l].recompute = marked[r][l];
+      for (std::size_t l = 0; l < marked[r].size(); ++l) {
+        one.plan.layers[l].recompute = marked[r][l].recompute;
+        one.plan.layers[l].regather = marked[r][l].regather;
+      }
       one.origin += one.memory.text();
       if (!with_least) with_least = one.plan;
       if (!accepted(input_, one.plan)) continue;

@@ -1,6 +1,8 @@
 #include "strategies/best/moves.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "strategies/blocks.hpp"
 #include "strategies/plan_support.hpp"
@@ -15,6 +17,93 @@ bool single_stage(const Plan& plan) {
                      [](std::int32_t stage) { return stage == 0; });
 }
 
+constexpr std::int64_t mebi = 1024 * 1024;
+constexpr std::int64_t bucket_sizes[] = {0,         mebi,      4 * mebi,  10 * mebi,
+                                         25 * mebi, 50 * mebi, 100 * mebi};
+
+/// Whether they differ in memory options only.
+bool same_cuts(const Plan& a, const Plan& b) {
+  return std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(),
+                    [](const LayerPlan& one, LayerPlan other) {
+                      other.zero = one.zero;
+                      other.recompute = one.recompute;
+                      return one == other;
+                    });
+}
+
+/// Where layers may begin to differ: with blocks, or else with layers that have weights.
+std::vector<std::size_t> seams(const Network& network) {
+  if (!first_layers_of_blocks(network).empty()) return units_of(network, Granularity::block);
+  std::vector<std::size_t> seams{0};
+  for (std::size_t l = 1; l < network.layers.size(); ++l) {
+    if (!network.layers[l].parameters.empty()) seams.push_back(l);
+  }
+  return seams;
+}
+
+/// The same layers of every block, of the longest runs first.
+void add_runs_within_blocks(const Network& network, std::vector<std::vector<LayerRun>>& runs) {
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  std::vector<LayerRun> whole;
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    if (!block_of(network, LayerId{l})) continue;
+    if (l == 0 || blocks[l] != blocks[l - 1]) whole.push_back({l, l});
+    whole.back().end = l + 1;
+  }
+  if (whole.empty()) return;
+  std::size_t longest = 0;
+  for (const LayerRun& block : whole) longest = std::max(longest, block.end - block.first);
+  std::size_t length = 1;
+  while (2 * length < longest) length *= 2;
+  for (; length > 0; length /= 2) {
+    for (std::size_t first = 0; first < longest; ++first) {
+      std::vector<LayerRun>& all = runs.emplace_back();
+      for (const LayerRun& block : whole) {
+        const std::size_t begin = block.first + first;
+        if (begin < block.end) all.push_back({begin, std::min(block.end, begin + length)});
+      }
+    }
+  }
+}
+
+/// Layers where stages begin within blocks already, and none was asked for.
+std::optional<Granularity> granularity_of(const StrategyInput& input, const Plan& plan) {
+  if (input.granularity) return input.granularity;
+  const std::vector<std::int64_t> blocks = blocks_of(input.network);
+  const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
+  for (std::size_t l = 1; l < blocks.size(); ++l) {
+    if (blocks[l] == blocks[l - 1] && stages[l] != stages[l - 1]) return Granularity::layer;
+  }
+  return {};
+}
+
+/// Runs of layers that one may give other cuts together, the most promising first.
+std::vector<std::vector<LayerRun>> runs_worth_a_try(const Network& network) {
+  const std::vector<std::size_t> begins = seams(network);
+  const std::size_t layers = network.layers.size();
+  std::vector<std::vector<LayerRun>> all;
+  if (!first_layers_of_blocks(network).empty() && begins.size() > 2) {
+    const LayerRun before{0, begins[1]}, after{begins.back(), layers};
+    all = {{after}, {before}, {before, after}, {{before.end, after.first}}};
+    for (std::size_t first = after.first; first < layers; ++first) {
+      for (std::size_t end = first + 1; end <= layers; ++end) all.push_back({{first, end}});
+    }
+  }
+  for (std::size_t seam = 1; seam < begins.size(); seam += 1 + seam / 4) {
+    all.push_back({{begins[begins.size() - seam], layers}});
+    all.push_back({{0, begins[seam]}});
+  }
+  add_runs_within_blocks(network, all);
+  for (std::size_t unit = 0; unit < begins.size(); ++unit) {
+    all.push_back({{begins[unit], unit + 1 < begins.size() ? begins[unit + 1] : layers}});
+  }
+  std::vector<std::vector<LayerRun>> runs;
+  for (std::vector<LayerRun>& one : all) {
+    if (std::find(runs.begin(), runs.end(), one) == runs.end()) runs.push_back(std::move(one));
+  }
+  return runs;
+}
+
 /// The layer's cut by sample, if that is its only one.
 Cut* sample_cut(LayerPlan& layer) {
   return layer.cuts.size() == 1 && layer.cuts[0].dim == Dim::sample ? layer.cuts.data() : nullptr;
@@ -22,24 +111,46 @@ Cut* sample_cut(LayerPlan& layer) {
 
 }  // namespace
 
-Moves::Moves(const StrategyInput& input, std::span<const Plan> templates, std::uint64_t seed)
+Moves::Moves(const StrategyInput& input, const Plan& start, std::span<const Plan> templates,
+             std::uint64_t seed)
     : input_(input),
-      templates_(templates),
       readers_(consumers(input.network)),
-      units_(units_of(input.network, input.granularity)),
-      random_(seed) {}
+      units_(units_of(input.network, granularity_of(input, start))),
+      random_(seed) {
+  if (!single_stage(start)) return;
+  for (const Plan& lender : templates) {
+    if (!single_stage(lender) || lender.schedule.micro_batches != start.schedule.micro_batches) {
+      continue;
+    }
+    const auto lends_the_same = [&](const Plan* other) { return same_cuts(*other, lender); };
+    if (std::none_of(lenders_.begin(), lenders_.end(), lends_the_same)) lenders_.push_back(&lender);
+  }
+  runs_ = runs_worth_a_try(input.network);
+}
+
+std::size_t Moves::listed() const {
+  return std::size(bucket_sizes) +
+         (lenders_.empty() ? 2 * units_.size() : runs_.size() * lenders_.size());
+}
+
+bool Moves::propose(Plan& plan, std::size_t change) {
+  forget();
+  if (change < std::size(bucket_sizes)) return change_buckets(plan, change);
+  change -= std::size(bucket_sizes);
+  if (lenders_.empty()) return move_unit(plan, change / 2, change % 2);
+  return borrow(plan, *lenders_[change % lenders_.size()], runs_[change / lenders_.size()]);
+}
 
 bool Moves::propose(Plan& plan) {
-  old_.clear();
-  buckets_changed_ = false;
+  forget();
   // Layers and their borders are where the time is; the rest is tried now and then.
   switch (random_.below(8)) {
     case 0:
       return shift_samples(plan);
     case 1:
-      return change_buckets(plan);
+      return change_buckets(plan, random_.below(std::size(bucket_sizes)));
     default:
-      return single_stage(plan) ? borrow_layers(plan) : move_border(plan);
+      return lenders_.empty() ? move_border(plan) : borrow_layers(plan);
   }
 }
 
@@ -49,6 +160,10 @@ void Moves::take_back(Plan& plan) {
     plan.schedule.stage_of_layer[old->layer] = old->stage;
   }
   if (buckets_changed_) plan.buckets = std::move(old_buckets_);
+  forget();
+}
+
+void Moves::forget() {
   old_.clear();
   buckets_changed_ = false;
 }
@@ -64,18 +179,18 @@ void Moves::set(Plan& plan, std::size_t layer, LayerPlan wanted, std::int32_t st
 }
 
 bool Moves::borrow_layers(Plan& plan) {
-  if (templates_.empty()) return false;
-  const Plan& lender = templates_[random_.below(templates_.size())];
-  if (!single_stage(lender) || lender.schedule.micro_batches != plan.schedule.micro_batches) {
-    return false;
-  }
+  const Plan& lender = *lenders_[random_.below(lenders_.size())];
   const std::size_t count = plan.layers.size();
   const std::size_t first = random_.below(count);
   // 1, 2, 4 … layers in a row: resharding costs at both ends, so that one layer alone seldom pays.
   std::size_t length = 1;
   while (length < count && random_.below(2) == 0) length *= 2;
-  for (std::size_t l = first; l < std::min(count, first + length); ++l) {
-    set(plan, l, lender.layers[l], 0);
+  return borrow(plan, lender, std::array{LayerRun{first, std::min(count, first + length)}});
+}
+
+bool Moves::borrow(Plan& plan, const Plan& lender, std::span<const LayerRun> runs) {
+  for (const LayerRun& run : runs) {
+    for (std::size_t l = run.first; l < run.end; ++l) set(plan, l, lender.layers[l], 0);
   }
   return !old_.empty();
 }
@@ -104,10 +219,9 @@ bool Moves::shift_samples(Plan& plan) {
   return true;
 }
 
-bool Moves::move_border(Plan& plan) {
-  const std::size_t layers = plan.layers.size(), layer = random_.below(layers);
-  const auto after = std::upper_bound(units_.begin(), units_.end(), layer);
-  const std::size_t begin = *(after - 1), end = after == units_.end() ? layers : *after;
+std::vector<std::size_t> Moves::neighbours(const Plan& plan, std::size_t unit) const {
+  const std::size_t begin = units_[unit],
+                    end = unit + 1 < units_.size() ? units_[unit + 1] : plan.layers.size();
   const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
   std::vector<std::size_t> neighbours;
   for (std::size_t l = begin; l < end; ++l) {
@@ -118,24 +232,35 @@ bool Moves::move_border(Plan& plan) {
       if (stage[reader.layer.index()] != stage[l]) neighbours.push_back(reader.layer.index());
     }
   }
-  if (neighbours.empty()) return false;
-  const std::size_t neighbour = neighbours[random_.below(neighbours.size())];
-  const LayerPlan wanted = plan.layers[neighbour];
+  return neighbours;
+}
+
+bool Moves::move_border(Plan& plan) {
+  const std::size_t layer = random_.below(plan.layers.size());
+  const auto after = std::upper_bound(units_.begin(), units_.end(), layer);
+  const auto unit = static_cast<std::size_t>(after - units_.begin()) - 1;
+  const std::size_t count = neighbours(plan, unit).size();
+  return count > 0 && move_unit(plan, unit, random_.below(count));
+}
+
+bool Moves::move_unit(Plan& plan, std::size_t unit, std::size_t which) {
+  const std::vector<std::size_t> all = neighbours(plan, unit);
+  if (which >= all.size()) return false;
+  const LayerPlan wanted = plan.layers[all[which]];
   // A cut by channel would have other sizes here.
   const bool fits = std::all_of(wanted.cuts.begin(), wanted.cuts.end(), [](const Cut& cut) {
     return cut.dim == Dim::sample || cut.dim == Dim::replica;
   });
   if (!fits) return false;
-  const std::int32_t to = stage[neighbour];
-  for (std::size_t l = begin; l < end; ++l) set(plan, l, wanted, to);
+  const std::int32_t to = plan.schedule.stage_of_layer[all[which]];
+  const std::size_t end = unit + 1 < units_.size() ? units_[unit + 1] : plan.layers.size();
+  for (std::size_t l = units_[unit]; l < end; ++l) set(plan, l, wanted, to);
   return true;
 }
 
-bool Moves::change_buckets(Plan& plan) {
-  constexpr std::int64_t mebi = 1024 * 1024;
-  constexpr std::int64_t sizes[] = {0, mebi, 4 * mebi, 10 * mebi, 25 * mebi, 50 * mebi, 100 * mebi};
+bool Moves::change_buckets(Plan& plan, std::size_t size) {
   StrategyInput asked = input_;
-  asked.bucket = Bytes{sizes[random_.below(std::size(sizes))]};
+  asked.bucket = Bytes{bucket_sizes[size]};
   old_buckets_ = std::exchange(plan.buckets, gradient_buckets(asked));
   buckets_changed_ = true;
   return plan.buckets != old_buckets_ || (take_back(plan), false);

@@ -48,7 +48,7 @@ std::pair<Plan, Price> climb(const StrategyInput& input, const std::vector<Plan>
                              std::uint64_t seed, int proposals, const Priced& priced) {
   Plan plan = starts[seed % starts.size()];
   Price price = priced(plan, Price{0, Seconds{std::numeric_limits<double>::infinity()}});
-  Moves moves(input, starts, seed);
+  Moves moves(input, plan, starts, seed);
   for (int i = 0; i < proposals; ++i) {
     if (!moves.propose(plan)) continue;
     try {
@@ -239,19 +239,22 @@ TEST_CASE("best: a change that is taken back leaves no trace") {
   const StrategyInput input = best_asked(world, 64);
   const std::vector<Plan> plans = others(input);
   for (const Plan& start : plans) {
-    Moves moves(input, plans, 7);
+    Moves moves(input, start, plans, 7);
     Plan plan = start;
     std::size_t changed = 0;
-    for (int i = 0; i < 200; ++i) {
-      if (!moves.propose(plan)) {
+    const auto check = [&](bool proposed) {
+      if (!proposed) {
         CHECK(plan == start);
-        continue;
+        return;
       }
       changed += plan == start ? 0 : 1;
       moves.take_back(plan);
       REQUIRE(plan == start);
-    }
+    };
     CAPTURE(start.strategy);
+    for (std::size_t i = 0; i < moves.listed(); ++i) check(moves.propose(plan, i));
+    CHECK(std::exchange(changed, 0) > 5);
+    for (int i = 0; i < 200; ++i) check(moves.propose(plan));
     CHECK(changed > 20);
   }
 }
