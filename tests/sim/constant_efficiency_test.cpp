@@ -111,7 +111,7 @@ TEST_CASE("constant efficiency: a dense layer of few samples is limited by its w
 
 TEST_CASE("constant efficiency: who has no measurements borrows them and says guessed") {
   const Cluster cluster =
-      cluster_of({"v100-sxm2", "a100-sxm4-40", "l4", "k80", "mi250x", "xeon-e5-2600"});
+      cluster_of({"v100-sxm2", "a100-sxm4-40", "l4", "k80", "mi300x", "xeon-e5-2600"});
   const Network network = small_network();
   const auto cost = make_constant_efficiency(cluster);
   const auto found = [&](int device, Precision precision) {
@@ -125,7 +125,7 @@ TEST_CASE("constant efficiency: who has no measurements borrows them and says gu
     double forward, overhead;
     Origin origin;
   };
-  // A100 (40 GB) borrow from the V100, MI250X from the H100, L4 (a small card) from the T4, K80
+  // A100 (40 GB) borrow from the V100, MI300X from the H100, L4 (a small card) from the T4, K80
   // from the M40. Only the overhead of FP32 is the A100's own, and T4 run at a lower clock.
   for (const Expected& e : {Expected{0, Precision::fp32, 0.93, 25.61e-6, Origin::modelled},
                             Expected{0, Precision::fp16, 0.59, 13.12e-6, Origin::modelled},

@@ -190,6 +190,15 @@ TEST_CASE("device table: the types of the contract, each number with label and s
   }
 }
 
+TEST_CASE("device table: a device of a card with two chips is one of them, as its driver has it") {
+  // A rank of a MI250X has 64 GiB; nodes:Nx8 of LUMI or Frontier had twice the speed and memory.
+  for (const char* name : {"mi250", "mi250x"}) {
+    CHECK(device_model(name, "test").memory == parse_bytes("64 GiB", "test"));
+    CHECK(device_model(name, "test").memory_rate < BytesPerSecond{1.7e12});
+  }
+  CHECK(device_model("k80", "test").memory < parse_bytes("12 GiB", "test"));
+}
+
 TEST_CASE("device table: TPUs, Gaudi and Apple are refused with the way to add a device") {
   for (const std::string name :
        {"tpu-v4", "TPUv5e", "gaudi2", "trainium2", "apple-m3", "m1", "m2-ultra", "M4 Max"}) {
