@@ -236,8 +236,11 @@ std::vector<Plan> templates_for(const StrategyInput& input, const std::vector<Pr
 class Climb {
  public:
   Climb(const StrategyInput& input, lowering::Estimator& estimator,
-        const std::vector<PricedPlan>& starts, std::vector<Plan> templates)
-      : input_(input), estimator_(estimator), templates_(std::move(templates)) {
+        const std::vector<PricedPlan>& starts, std::vector<Plan> templates, bool chooses_memory)
+      : input_(input),
+        estimator_(estimator),
+        templates_(std::move(templates)),
+        chooses_memory_(chooses_memory) {
     for (const PricedPlan& start : starts) climbers_.push_back({start, 0, 0});
   }
 
@@ -255,7 +258,8 @@ class Climb {
       const std::int64_t most = budget * weight(climber.candidate.plan) / weights;
       climbing.run(climber, std::max<std::int64_t>(1, most), random);
       try {
-        if (climber.kept > before) choose_memory(own, estimator_, climber.candidate);
+        const bool changed = climber.kept > before;
+        if (changed && chooses_memory_) choose_memory(own, estimator_, climber.candidate);
       } catch (const OutOfTime&) {  // as they are, then
       }
       return climber;
@@ -304,6 +308,7 @@ class Climb {
   const StrategyInput& input_;
   lowering::Estimator& estimator_;
   std::vector<Plan> templates_;
+  bool chooses_memory_;
   std::vector<Climber> climbers_, done_;
 };
 
@@ -314,10 +319,10 @@ std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator
   const auto well_searched = static_cast<std::size_t>(budget / enough_evaluations);
   const std::vector<PricedPlan> starts =
       distinct(input.network, all, std::clamp(well_searched, fewest_starts, most_starts));
-  // Where a start gets few evaluations they go to what the starts have.
+  // Where a start gets few evaluations they go to what the starts have, with its memory options.
   const bool few = well_searched < fewest_starts;
   Climb climb(input, estimator, starts,
-              templates_for(input, few ? std::vector<PricedPlan>{} : starts, all));
+              templates_for(input, few ? std::vector<PricedPlan>{} : starts, all), !few);
   climb.round(budget / 2, false, {0, 0.5});
   climb.keep_best(survivors);
   climb.round(std::max<std::int64_t>(budget - climb.spent(), 0), true, {0.5, 0.5});
