@@ -51,7 +51,8 @@ class Accounting {
  private:
   void activations();
   void own_data(LayerId id);
-  void received(const FanOut::Arrival& arrival, LayerId reader, std::int32_t stage);
+  void received(const FanOut::Arrival& arrival, LayerId producer, LayerId reader);
+  void sent_away(const Movement& movement, LayerId id);
   void keep_what_is_made_again_from();
   void find_what_weights_need();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
@@ -164,7 +165,9 @@ void Accounting::activations() {
     for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
       const auto edge = static_cast<std::size_t>(arrival.edge);
       const std::size_t reader = parts_.structure.readers[l][edge].layer.index();
-      received(arrival, LayerId{reader}, stages[reader]);
+      received(arrival, id, LayerId{reader});
+      const bool of_experts = network_.layers[l].out.region_axis(Dim::expert) != 0;
+      if (of_experts) sent_away(arrival.movement, id);
     }
   }
 }
@@ -186,10 +189,14 @@ void Accounting::own_data(LayerId id) {
   }
 }
 
-void Accounting::received(const FanOut::Arrival& arrival, LayerId reader, std::int32_t stage) {
+void Accounting::received(const FanOut::Arrival& arrival, LayerId producer, LayerId reader) {
   const Movement& movement = arrival.movement;
+  const std::int32_t stage = plan_.schedule.stage_of_layer[reader.index()];
   const bool stays = !arrival.again;
-  const bool for_weights = stays && !splits_.empty() && splits_[reader.index()];
+  const bool in_its_place = works_in_place(network_[reader].kind);
+  const bool for_weights =
+      stays && !splits_.empty() &&
+      (splits_[reader.index()] || (in_its_place && operand_[producer.index()]));
   // A dense layer drops what it has gathered once more before its backward pass.
   const bool with_reader =
       arrival.again && dropped_[reader.index()] && network_[reader].kind.as<Dense>() == nullptr;
@@ -214,6 +221,24 @@ void Accounting::received(const FanOut::Arrival& arrival, LayerId reader, std::i
       kept.outputs[reader.index()] += elements * element_;
     }
     kept.largest_arrival = std::max(kept.largest_arrival, elements * element_);
+  }
+}
+
+/// Of tokens that go to experts on other devices, or come back from there, the sender keeps nothing
+/// (megatron/core/tensor_parallel/mappings.py, _AllToAll saves no tensor).
+void Accounting::sent_away(const Movement& movement, LayerId id) {
+  while (works_in_place(network_[id].kind)) id = network_[id].inputs[0];
+  const std::int32_t stage = plan_.schedule.stage_of_layer[id.index()];
+  const bool together = movement.pattern == Pattern::all_to_all;
+  if (!together && movement.pattern != Pattern::point_to_point) return;
+  for (std::size_t d = 0; d < (together ? movement.devices.size() : 1); ++d) {
+    const std::int64_t own =
+        together ? intersect(movement.needs[d], movement.regions[d]).volume() : 0;
+    const std::int64_t bytes = (movement.regions[d].volume() - own) * bytes_[id.index()];
+    Kept& kept = kept_[movement.devices[d].index()];
+    if (!dropped_[id.index()]) kept.by_stage[stage] -= bytes;
+    if (!splits_.empty() && operand_[id.index()]) kept.for_weights[stage] -= bytes;
+    if (drops_) kept.outputs[id.index()] -= bytes;
   }
 }
 
