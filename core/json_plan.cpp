@@ -111,6 +111,9 @@ void fields(auto& visit, Of<Plan> auto& plan) {
   visit.optional_or("reduce_precision", plan.reduce_precision, storage_of(plan.precision),
                     reduce_precision_rule);
   visit("optimizer", plan.optimizer);
+  visit.optional("framework", plan.framework,
+                 "whose memory counts beside tensors and states: pytorch has buckets of all "
+                 "gradients and a loss in FP32, megatron works in place");
   visit("layers", plan.layers);
   visit("schedule", plan.schedule);
   visit("buckets", plan.buckets);

@@ -37,9 +37,9 @@ auto packed_parts(PackedAs<Schedule> auto& value) {
 
 auto packed_parts(PackedAs<Plan> auto& value) {
   auto& [strategy, network, cluster, dims, network_fingerprint, batch, precision, reduce_precision,
-         optimizer, layers, schedule, buckets, notes] = value;
+         optimizer, framework, layers, schedule, buckets, notes] = value;
   return std::tie(strategy, network, cluster, dims, network_fingerprint, batch, precision,
-                  reduce_precision, optimizer, layers, schedule, buckets, notes);
+                  reduce_precision, optimizer, framework, layers, schedule, buckets, notes);
 }
 
 }  // namespace parsim

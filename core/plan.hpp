@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cluster.hpp"
+#include "core/framework.hpp"
 #include "core/network.hpp"
 #include "core/shared_list.hpp"
 #include "core/spelling.hpp"
@@ -150,15 +151,14 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 1> synonyms(
 
 struct Plan {
   std::string strategy, network, cluster;
-  /// The network's dimensions that the user gave, as --dim has them: "seq_length=128".
-  std::vector<std::string> dims;
+  std::vector<std::string> dims;  ///< of the network, as --dim gave them: "seq_length=128"
   /// fingerprint() of the network that it was made for; empty if that is not known.
   std::string network_fingerprint;
   std::int64_t batch = 0;  ///< samples of one step over all devices; a multiple of micro_batches
   Precision precision = Precision::fp32;
-  /// In which gradients of parameters add up and travel: fp32, fp16 or bf16.
-  Precision reduce_precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;  ///< of gradients' sums: fp32, fp16 or bf16
   Optimizer optimizer = Optimizer::momentum;
+  Framework framework = Framework::pytorch;
   std::vector<LayerPlan> layers;  ///< by LayerId
   Schedule schedule;
   /// Parameters whose gradients travel together, in the order in which they become ready. Those in

@@ -20,6 +20,7 @@
 #include "experiment/precision.hpp"
 #include "experiment/trainer_file.hpp"
 #include "experiment/trainer_model.hpp"
+#include "experiment/trainer_run.hpp"
 #include "experiment/upkeep.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
@@ -342,9 +343,7 @@ void Experiment::read_layout_file() {
   decide("--optimizer", layout->optimizer, request.optimizer);
   // Other rows are compared as the same trainer would run them.
   if (of_trainer) decide("--pipeline-sends", layout->sends, request.pipeline_sends);
-  if (of_trainer && !request.given.contains("--reduce-every"))
-    request.reduce_every = layout->reduce_every.value_or(reduced_by(layout->trainer, {}));
-  if (of_trainer && !request.given.contains("--fusion")) request.sim.fusion = *layout->fusion;
+  if (of_trainer) follow_trainer(*layout, request);
   if (of_trainer) assume_what_scripts_decide();
   request.notes.insert(request.notes.end(), layout->notes.begin(), layout->notes.end());
   if (!of_trainer && !of_plan) check_keys(*layout, request.layout_file, request);
@@ -443,6 +442,7 @@ strategies::StrategyInput Experiment::strategy_input() const {
   input.searches_chunks = !request.given.contains("--vp");
   input.batch = batch;
   input.server = server;
+  input.framework = sim::framework_of(request.sim.fusion);
   input.hosts_matter = request.input_rate > 0 || request.sim.host_delay.per_sample > Seconds{};
   return input;
 }

@@ -28,6 +28,13 @@ Bytes bucket_by(std::string_view trainer, const Network& network, const Plan& pl
 
 }  // namespace
 
+void follow_trainer(const LayoutFile& file, Request& request) {
+  if (!request.given.contains("--reduce-every")) {
+    request.reduce_every = file.reduce_every.value_or(reduced_by(file.trainer, {}));
+  }
+  if (!request.given.contains("--fusion") && file.fusion) request.sim.fusion = *file.fusion;
+}
+
 Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan) {
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
   Plan carried = strategies::with_buckets(experiment.strategy_input(), plan,

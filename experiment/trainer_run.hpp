@@ -9,6 +9,10 @@
 
 namespace parsim::experiment {
 
+/// What a trainer does where no option says otherwise: when it reduces gradients, whose kernels run
+/// between matrix products.
+void follow_trainer(const LayoutFile& file, Request& request);
+
 /// With the trainer's buckets of gradients and its way to send between stages. `trainer`: as
 /// --launch names it.
 [[nodiscard]] Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan);

@@ -12,6 +12,8 @@ namespace parsim::lowering {
 
 namespace {
 
+constexpr std::int64_t single = 4;  // bytes of a number in FP32
+
 /// Bytes that one micro-batch keeps on a device until its backward, by stage.
 struct Kept {
   std::map<std::int32_t, std::int64_t> by_stage;
@@ -35,7 +37,13 @@ class Accounting {
         bytes_(kept_bytes(network_, plan_.precision)),
         in_fp8_(network_, plan_.precision),
         kept_(parts.cluster.devices.size()),
-        use_(parts.cluster.devices.size()) {}
+        use_(parts.cluster.devices.size()),
+        scores_(network_.layers.size()) {
+    for (const Layer& layer : network_.layers) {
+      if (layer.kind.as<Loss>() == nullptr || plan_.framework == Framework::megatron) continue;
+      scores_[layer.inputs[0].index()] = true;
+    }
+  }
 
   std::vector<MemoryUse> run() {
     keep_what_is_made_again_from();
@@ -72,6 +80,7 @@ class Accounting {
   Fp8Weights in_fp8_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
+  std::vector<bool> scores_;  ///< by layer, whether a loss makes gradients of its output in FP32
   /// By layer, if backward is split: whether it has a kernel of its own for weight gradients, and
   /// whether its output's memory is an operand of one.
   std::vector<bool> splits_, operand_;
@@ -134,8 +143,9 @@ void Accounting::activations() {
       if (cell.contraction > 0 && fragment.canonical[c] != static_cast<std::int32_t>(c)) continue;
       const std::int64_t elements = cell.part.out.volume();
       Kept& kept = kept_[cell.device.index()];
-      kept.largest_gradient =
-          std::max(kept.largest_gradient, 2 * elements * element_);  // of output and input
+      // Of output and input; of scores in FP32.
+      const std::int64_t bytes = scores_[l] ? std::max(element_, single) : element_;
+      kept.largest_gradient = std::max(kept.largest_gradient, 2 * elements * bytes);
       count_output(id, stages[l], kept, elements);
       if (!splits_.empty() && splits_[l]) kept.for_weights[stages[l]] += elements * element_;
     }
@@ -246,6 +256,7 @@ void Accounting::states() {
   const std::int64_t states = optimizer_bytes(plan_.precision, plan_.optimizer);
   const std::int64_t travelling = element_bytes(plan_.reduce_precision);
   std::vector<std::vector<std::int64_t>> buckets(use_.size());
+  std::vector<std::int64_t> copies(use_.size());  // of gradients, in buckets that stay
   std::vector<SyncGroup> groups;
   for (const SumFragment* sum : parts_.sums) {
     groups.push_back(sum->group);
@@ -272,8 +283,9 @@ void Accounting::states() {
       if (!served || device == group.sync.server) {
         use.optimizer_state += Bytes{share * states};
       }
-      if (std::max(holders.size(), group.summing) > 1 && !lets_go)
-        buckets[device.index()].push_back(elements * travelling);
+      if (std::max(holders.size(), group.summing) < 2 || lets_go) continue;
+      buckets[device.index()].push_back(elements * travelling);
+      if (group.zero_stage == 0 && !served) copies[device.index()] += elements * travelling;
     }
   }
   // A single bucket of all gradients is summed in place if its precision does not change, also
@@ -281,11 +293,13 @@ void Accounting::states() {
   const bool one_bucket = bucket_order(network_, plan_).size() == 1;
   for (std::size_t d = 0; d < use_.size(); ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
-    std::int64_t bytes = kept_[d].largest_arrival;
-    const bool in_place = (one_bucket || buckets[d].size() == 1) && travelling == gradient_;
+    std::int64_t bytes = 0;
+    const bool in_place = plan_.framework == Framework::megatron ||
+                          ((one_bucket || buckets[d].size() == 1) && travelling == gradient_);
     for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()) && !in_place; ++b)
       bytes += buckets[d][b];
-    use_[d].communication = Bytes{bytes};
+    if (!in_place) bytes = std::max(bytes, copies[d]);
+    use_[d].communication = Bytes{kept_[d].largest_arrival + bytes};
   }
   add_gathered_and_scattered(groups, scatters);
 }

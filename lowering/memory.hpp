@@ -35,7 +35,8 @@ struct MemoryUse {
 /// or that of a layer that reads it follows from it, and a byte of a dropout's mask. Functions that
 /// work in place keep nothing of their own: what they need counts where their memory is. A loss
 /// keeps its operand in at least four bytes: trainers compute it in fp32 (PyTorch's automatic mixed
-/// precision, operations that autocast to float32; Megatron-LM's cross entropy). Layers that
+/// precision, operations that autocast to float32; Megatron-LM's cross entropy), and PyTorch its
+/// gradient, too (core/framework.hpp). Layers that
 /// multiply in FP8 keep their operand as a byte, in addition to what other layers need of it
 /// (Transformer Engine: Linear saves its input as it was cast; scales of blocks, a thirtieth more,
 /// do not count).
@@ -54,8 +55,9 @@ struct MemoryUse {
 ///                          and the largest gradient with its input's. Activation functions and
 ///                          views take their input's place. Dropped outputs count from when they
 ///                          are computed again to their backward, and keep what they are made of
-///     communication        the largest received piece, the two largest of several buckets (a
-///                          single bucket is summed in place), and the sharded weights and
+///     communication        the largest received piece; buckets of gradients that replicas sum:
+///                          under PyTorch all of them, with ZeRO the two largest, a single one in
+///                          place, as all are under Megatron-LM (core/framework.hpp); and the sharded weights and
 ///                          gradients that are whole at a time (zero_schedule.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of

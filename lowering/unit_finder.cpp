@@ -124,6 +124,7 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
   first.precision = plan.precision;
   first.reduce_precision = plan.reduce_precision;
   first.optimizer = plan.optimizer;
+  first.framework = plan.framework;
   first.buckets = plan.buckets;
   first.schedule = plan.schedule;
   for (RankList& ranks : first.schedule.rank_lists) {

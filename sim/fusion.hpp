@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/framework.hpp"
 #include "core/spelling.hpp"
 
 namespace parsim::sim {
@@ -19,6 +20,11 @@ namespace parsim::sim {
 enum class Fusion : std::uint8_t { none, compiled, megatron };
 constexpr std::array<std::string_view, 3> spellings(Fusion) {
   return {"none", "compiled", "megatron"};
+}
+
+/// Who launches these kernels.
+constexpr Framework framework_of(Fusion fusion) {
+  return fusion == Fusion::megatron ? Framework::megatron : Framework::pytorch;
 }
 
 }  // namespace parsim::sim

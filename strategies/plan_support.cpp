@@ -18,6 +18,7 @@ Plan empty_plan(const StrategyInput& input, std::string_view strategy,
   plan.precision = input.precision;
   plan.reduce_precision = input.reduce_precision;
   plan.optimizer = input.optimizer;
+  plan.framework = input.framework;
   plan.layers.resize(input.network.layers.size());
   plan.schedule.stage_of_layer.assign(input.network.layers.size(), 0);
   plan.schedule.blocking_sends = input.pipeline_sends == PipelineSends::blocking;

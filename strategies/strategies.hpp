@@ -60,7 +60,7 @@ enum class Recompute : std::uint8_t { none, selective, pointwise, op, full, opti
 constexpr std::array<std::string_view, 6> spellings(Recompute) {
   return {"none", "selective", "pointwise", "op", "full", "optimal"};
 }
-/// Former spellings, refused with a hint to the new one.
+/// Former ones, refused with a hint.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spellings(Recompute) {
   return {{{"attention", "selective"}, {"segments", "optimal"}}};
 }
@@ -86,15 +86,15 @@ struct StrategyOptions {
   Precision precision = Precision::fp32;
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
+  Framework framework = Framework::pytorch;
   std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
   std::optional<std::int32_t> expert_parallel{}, expert_tensor_parallel{};  ///< see experts.hpp
   std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
   ContextExchange context_exchange = ContextExchange::p2p;
   std::int32_t virtual_pipeline = 1;  ///< model chunks of each device, see stages.hpp
   bool searches_chunks = true;        ///< one chunk is a default that `best` may change
-  /// Of tensor-parallel groups: see tensor/split.hpp and LayerPlan::overlap.
-  bool sequence_parallel = false, tensor_overlap = false;
-  std::optional<std::int32_t> parts{};          ///< of `hybrid`
+  bool sequence_parallel = false, tensor_overlap = false;  ///< see tensor/split.hpp, LayerPlan
+  std::optional<std::int32_t> parts{};                     ///< of `hybrid`
   std::optional<Granularity> granularity{};     ///< if absent: block where there are blocks
   std::optional<std::int32_t> micro_batches{};  ///< chosen if absent
   std::optional<PipelineSchedule> schedule{};   ///< absent: 1F1B, but `best` chooses

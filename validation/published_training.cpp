@@ -175,6 +175,19 @@ sim::Fusion fusion_of(const Claim& claim) {
   return compiled ? sim::Fusion::compiled : sim::Fusion::none;
 }
 
+namespace {
+
+/// llm-foundry (modeling_mpt.py, loss_fn "fused_crossentropy" by default) and InternEvo
+/// (internlm/model/ops/cross_entropy.py) have losses of flash-attn's and apex's kind, which make no
+/// FP32 copies of scores; their gradients are sharded.
+Framework memory_as(const Claim& claim, sim::Fusion fusion) {
+  const bool in_place = column_contains(claim, "framework", "llm-foundry") ||
+                        column_contains(claim, "framework", "InternEvo");
+  return in_place ? Framework::megatron : sim::framework_of(fusion);
+}
+
+}  // namespace
+
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
       options_(step_options(claim)),
@@ -193,6 +206,7 @@ Training::Training(const Claim& claim)
   strategies::StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
   input.reduce_precision = reduce_precision_of(claim);
+  input.framework = memory_as(claim, options_.fusion);
   input.sync = Sync::Kind::ring;
   if (has_layout(claim)) {
     input.optimizer = Optimizer::adam;

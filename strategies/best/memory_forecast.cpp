@@ -99,9 +99,16 @@ double MemoryForecast::needed(const Sample& sample, const ParallelDegrees& degre
                         (degrees.stages() == 1 && input_.reduce_every != ReduceEvery::step);
   const double held = sample.weights / share(3) + sample.gradients / (scatters ? share(2) : 1) +
                       sample.optimizer_state / share(1);
+  // Buckets that hold all gradients once more.
+  const bool copied = zero_stage == 0 && owners > 1 && input_.framework == Framework::pytorch;
+  const double copies = copied ? sample.gradients *
+                                     static_cast<double>(element_bytes(input_.reduce_precision)) /
+                                     static_cast<double>(lowering::gradient_bytes(
+                                         input_.precision, input_.reduce_precision))
+                               : 0;
   const auto stages = static_cast<double>(degrees.pipeline);
   const double samples = in_flight(degrees, first_stage) * of_replica(degrees);
-  return (held + samples * sample.activations) / stages;
+  return (held + copies + samples * sample.activations) / stages;
 }
 
 double MemoryForecast::gathering(const Sample& sample, const ParallelDegrees& degrees,

@@ -31,8 +31,7 @@ std::pair<std::size_t, std::size_t> layers_of(const std::vector<std::size_t>& fi
   return {first[part], part + 1 < first.size() ? first[part + 1] : layers};
 }
 
-/// Bytes of the two largest buckets that a part's replicas exchange: what memory_use() counts for
-/// them.
+/// Bytes of the buckets that a part's replicas exchange: what memory_use() counts for them.
 double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t end) {
   std::set<ParameterId> own;
   for (std::size_t l = begin; l < end; ++l) {
@@ -52,7 +51,9 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
   const bool in_place =
       sizes[1] == 0 && element_bytes(input.reduce_precision) ==
                            lowering::gradient_bytes(input.precision, input.reduce_precision);
-  return in_place ? 0 : sizes[0] + sizes[1];
+  if (in_place || input.framework == Framework::megatron) return 0;
+  const bool stay = input.zero_stage.value_or(0) == 0 && input.sync != Sync::Kind::server;
+  return stay ? std::accumulate(sizes.begin(), sizes.end(), 0.0) : sizes[0] + sizes[1];
 }
 
 /// Caches link costs between devices, unless there are very many; computed when first needed.

@@ -222,7 +222,8 @@ TEST_CASE("json: unknown, missing and repeated keys are refused") {
         "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, dims, "
         "network_fingerprint, cluster, "
         "batch, "
-        "precision, reduce_precision, optimizer, layers, schedule, buckets, notes; did you mean "
+        "precision, reduce_precision, optimizer, framework, layers, schedule, buckets, notes; did "
+        "you mean "
         "'batch'?");
   CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\": 8,\n", "")) ==
         "f.json: key 'batch' is missing");

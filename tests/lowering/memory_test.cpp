@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,43 @@ TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikant
     CHECK(activations(5, w, h, t, strategies::Recompute::none, "sdpa") -
               activations(3, w, h, t, strategies::Recompute::none, "sdpa") ==
           2 * linear);
+  }
+}
+
+TEST_CASE("memory: PyTorch copies gradients and losses where Megatron-LM works in place, by hand") {
+  // core/framework.hpp. Two devices, a sample of 512 tokens and 4,096 words each, bf16 with FP32
+  // sums.
+  const World world("gpt:layers=2,hidden=64,heads=4,seq_length=512,vocab_size=4096",
+                    star_of(2, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(2);
+  input.precision = Precision::bf16;
+  input.bucket = Bytes{1 << 16};
+  const auto use = [&](Framework framework, std::int32_t zero_stage) {
+    input.framework = framework;
+    input.zero_stage = zero_stage;
+    return strategies::memory_use(
+        input, strategies::with_memory_options(input, strategies::plan_data(input)))[0];
+  };
+  for (const std::int32_t stage : {0, 1, 2}) {
+    CAPTURE(stage);
+    // Scores in FP32 until the loss's gradient is there: 4 + 4 + 4 bytes of each, 4 + 2 + 2 in
+    // place.
+    CHECK(use(Framework::pytorch, stage).activations.value -
+              use(Framework::megatron, stage).activations.value ==
+          512 * 4096 * (2 * 4 - 2 * 2));
+  }
+  CHECK(use(Framework::pytorch, 0).communication.value == 4 * parameter_count(world.network));
+  std::vector<std::int64_t> buckets;
+  for (const std::vector<ParameterId>& bucket : strategies::plan_data(input).buckets) {
+    std::int64_t elements = 0;
+    for (const ParameterId id : bucket) elements += world.network[id].elements();
+    buckets.push_back(4 * elements);
+  }
+  std::sort(buckets.rbegin(), buckets.rend());
+  REQUIRE(buckets.size() > 2);
+  CHECK(use(Framework::pytorch, 1).communication.value == buckets[0] + buckets[1]);
+  for (const std::int32_t stage : {0, 1}) {
+    CHECK(use(Framework::megatron, stage).communication.value == 0);
   }
 }
 

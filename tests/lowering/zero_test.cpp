@@ -80,7 +80,7 @@ TEST_CASE("zero: memory is that of the paper's figure 1, by stage") {
   // Two layers' weights are whole at a time.
   std::vector<std::int64_t> sizes = units(zero.world.network);
   std::sort(sizes.rbegin(), sizes.rend());
-  CHECK(parts(3).communication.value - none.communication.value == sizes[0] + sizes[1]);
+  CHECK(parts(3).communication.value - parts(1).communication.value == sizes[0] + sizes[1]);
 }
 
 TEST_CASE("zero: shares add up to the whole on all devices together") {
