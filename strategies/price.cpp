@@ -185,16 +185,23 @@ std::string zero_group_note(const std::set<std::size_t>& sizes) {
          (sizes.size() == 1 ? least : fmt::format("{} to {}", least, *sizes.rbegin()));
 }
 
+/// Whether devices that have a parameter for different layers differ in number.
+bool shares_unequally(const std::vector<std::vector<DeviceId>>& apart) {
+  return std::any_of(apart.begin(), apart.end(),
+                     [&](const auto& part) { return part.size() != apart[0].size(); });
+}
+
 /// Which states ZeRO shards, and for which part of the parameters.
 std::string zero_note(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::int32_t stage = 0;
   for (const LayerPlan& layer : plan.layers) stage = std::max(stage, layer.zero.stage);
   if (stage == 0) return {};
   double whole = 0, split = 0;
-  bool replicas = false;
+  bool replicas = false, tied = false;
   std::set<std::size_t> sizes;  // of groups, where there are several
   for (const lowering::SyncGroup& group : lowering::sync_groups(network, cluster, plan)) {
     replicas = replicas || group.devices.size() > 1;
+    tied = tied || (group.zero_stage == 0 && shares_unequally(group.apart));
     if (group.zero_groups.size() > 1 && group.apart.empty())
       sizes.insert(group.zero_groups[0].size());
     for (const auto& [parameter, region] : group.contents) {
@@ -226,8 +233,11 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
         once ? "they are reduced once a step" : "a pipeline's micro-batches accumulate in them");
   }
   if (whole > 0) {
-    note += fmt::format("; applies to {:.3g} % of the weights, the others have no replicas",
-                        100 * split / (split + whole));
+    note += fmt::format("; applies to {:.3g} % of the weights, the others {}",
+                        100 * split / (split + whole),
+                        tied ? "have no replicas, or are tied between stages with unlike numbers "
+                               "of replicas and stay whole"
+                             : "have no replicas");
   }
   return note;
 }

@@ -13,6 +13,8 @@
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
 #include "lowering/sync.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/layout.hpp"
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/long_tests.hpp"
@@ -252,6 +254,29 @@ TEST_CASE("zero group: whole gradients of stage 1 stay, however often they are s
   const Bytes once = gradients();
   plan.schedule.reduce_every = ReduceEvery::micro_batch;
   CHECK(gradients() == once);
+}
+
+TEST_CASE(
+    "zero: tied embeddings of stages with unlike numbers of replicas stay whole, with a note") {
+  const World world(networks::load_network(
+                        "gpt:layers=2,hidden=16,heads=2,seq_length=8,vocab_size=64", {}, "test"),
+                    star_of(6, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(8);
+  input.optimizer = Optimizer::adam;
+  input.micro_batches = 2;
+  input.zero_stage = 1;
+  strategies::Layout layout = strategies::even_layout(
+      strategies::first_layers_of_blocks(world.network), 1, 3,
+      {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}, DeviceId{4}, DeviceId{5}});
+  layout.stages[0].groups.pop_back();
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_layout(input, layout));
+  const std::vector<std::string> notes =
+      strategies::memory_option_notes(world.network, world.cluster, plan);
+  REQUIRE(notes.size() == 1);
+  CAPTURE(notes[0]);
+  CHECK(
+      notes[0].ends_with("% of the weights, the others have no replicas, or are tied between "
+                         "stages with unlike numbers of replicas and stay whole"));
 }
 
 TEST_CASE("zero: tied embeddings are sharded within each stage and summed whole over stages") {
