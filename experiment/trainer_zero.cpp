@@ -67,6 +67,23 @@ void note_one_bucket(const TrainerWords& words, const Network& network, LayoutFi
       words.has(key) ? words.where(key) : words.file(), elements));
 }
 
+/// partitioned_param_coordinator.py, __params_to_release: weights stay where few elements of others
+/// come before their next use, in the backward pass as well.
+void note_reuse(const TrainerWords& words, const Network& network, LayoutFile& file) {
+  constexpr std::string_view key = "zero_optimization.stage3_max_reuse_distance";
+  constexpr double usual = 1e9, small = 0.05;  // the latter guessed, of all parameters
+  const double kept = elements_at(words, key).value_or(usual) / 2;  // there and back
+  const double share = kept / static_cast<double>(parameter_count(network));
+  if (share < small) return;
+  file.notes.push_back(
+      fmt::format("{}: DeepSpeed keeps {} from the forward to the backward pass "
+                  "(stage3_max_reuse_distance); this step gathers them twice, so it is too long, "
+                  "and takes too little memory",
+                  words.has(key) ? words.where(key) : words.file(),
+                  share >= 1 ? std::string("all weights")
+                             : fmt::format("the last {:.0f} % of the weights", 100 * share)));
+}
+
 /// runtime/engine.py, get_data_types: by default as the weights.
 void note_accumulation(const TrainerWords& words, LayoutFile& file) {
   constexpr std::string_view key = "data_types.grad_accum_dtype";
@@ -87,6 +104,7 @@ void check_deepspeed_zero(const TrainerWords& words, const Network& network, std
   note_all_reduces(words, file);
   if (file.zero_stage != 3) return;
   check_persistence(words, network);
+  note_reuse(words, network, file);
   if (overlaps) note_one_bucket(words, network, file);
 }
 

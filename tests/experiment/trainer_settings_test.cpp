@@ -181,7 +181,8 @@ TEST_CASE("trainer file: Megatron-LM's layouts begin with E, end with L, and hav
 TEST_CASE("trainer file: stage 3 gathers weights by units, with and without overlap") {
   const std::string stage =
       "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, "
-      "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1000, \"overlap_comm\": ";
+      "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1000, "
+      "\"stage3_max_reuse_distance\": 0, \"overlap_comm\": ";
   const std::string note =
       "sums of gradients and gathers of weights do not overlap with kernels there; they do in this "
       "step, which is too short";
@@ -245,11 +246,35 @@ TEST_CASE("trainer file: without a size, gradients have the trainer's own bucket
   CHECK(usual_bucket("accelerate", 0, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
 }
 
+TEST_CASE("trainer file: weights that DeepSpeed's stage 3 keeps between passes are said") {
+  // Of 0.4 million parameters; half a distance before the loss, half after it.
+  const auto notes = [](const std::string& more) {
+    return settings_in(
+               "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 3, "
+               "\"overlap_comm\": true, \"reduce_bucket_size\": 1000" +
+                   more + "}}",
+               "ds.json")
+        .notes;
+  };
+  const auto note = [](const std::string& where, const std::string& what) {
+    return std::vector{where + ": DeepSpeed keeps " + what +
+                       " from the forward to the backward pass (stage3_max_reuse_distance); this "
+                       "step gathers them twice, so it is too long, and takes too little memory"};
+  };
+  const std::string key = "stage3_max_reuse_distance";
+  CHECK(notes("") == note("ds.json", "all weights"));
+  CHECK(notes(", \"" + key + "\": 3e4").empty());
+  const std::vector<std::string> some = notes(", \"" + key + "\": 2e5");
+  REQUIRE(some.size() == 1);
+  CHECK(some[0].starts_with("ds.json:1:zero_optimization." + key + ": DeepSpeed keeps the last 2"));
+}
+
 TEST_CASE("trainer file: how DeepSpeed's ZeRO sums gradients and keeps weights") {
   const auto read = [](int stage, const std::string& more) {
-    return settings_in("{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": " +
-                           std::to_string(stage) + ", \"overlap_comm\": true" + more + "}}",
-                       "ds.json");
+    return settings_in(
+        "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": " + std::to_string(stage) +
+            ", \"overlap_comm\": true" + ", \"stage3_max_reuse_distance\": 0" + more + "}}",
+        "ds.json");
   };
   const auto notes = [&](int stage, const std::string& more) { return read(stage, more).notes; };
   // The network has 0.4 million parameters, the largest matrices 16,384.
