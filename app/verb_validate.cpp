@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
@@ -85,6 +86,18 @@ void count_rows(const std::vector<validation::Claim>& claims,
   }
 }
 
+/// Rows that should calibrate and cannot, with why.
+std::vector<validation::Unresolved> useless_rows(const std::vector<validation::Claim>& claims) {
+  std::vector<validation::Unresolved> rows;
+  for (const validation::Claim& claim : claims) {
+    if (validation::split_of(claim) != validation::Split::calibrate || !claim.ran) continue;
+    std::string reason = validation::PublishedPredictor::not_expressible(claim);
+    if (reason.empty()) continue;
+    rows.push_back({claim.set, claim.name, std::move(reason) + "; calibrates nothing", {}});
+  }
+  return rows;
+}
+
 /// From here on a suspicion is worth its line.
 constexpr double notable_error = 0.1;
 /// Longer simulations are left out by --quick: about a second.
@@ -93,10 +106,11 @@ constexpr double quick_length = 3e5;
 validation::Validation validate_published(const experiment::Arguments& arguments) {
   const std::vector<std::string> files = arguments.texts("--data");
   std::vector<validation::Claim> claims = rows_of(files);
+  const std::vector<validation::Claim> own = calibrating_rows(arguments.texts("--calibrate-with"));
   const validation::PublishedPredictor predictor(
       claims,
       files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements(),
-      arguments.has("--from-scratch"), calibrating_rows(arguments.texts("--calibrate-with")));
+      arguments.has("--from-scratch"), own);
   if (files.empty()) {
     const std::vector<validation::Claim> again = validation::uncalibrated_collectives(claims);
     claims.insert(claims.begin(), again.begin(), again.end());
@@ -110,6 +124,11 @@ validation::Validation validate_published(const experiment::Arguments& arguments
     return predictor(claim);
   };
   validation::Validation validation = predicted(rows_to_predict(claims), arguments, predict);
+  for (const std::vector<validation::Claim>* source : {&std::as_const(claims), &own}) {
+    for (validation::Unresolved& row : useless_rows(*source)) {
+      validation.unresolved.push_back(std::move(row));
+    }
+  }
   count_rows(claims, validation.sets);
   for (validation::ValidationRow& row : validation.rows) {
     if (std::abs(row.error()) < notable_error) continue;

@@ -24,7 +24,8 @@ namespace parsim::validation {
 
 namespace {
 
-/// The text after "unscored: " in the notes of the row, or what it needs.
+/// The text after "unscored: " in the notes of the row, or what it needs. Throws InputError for an
+/// unknown unit.
 std::string reason_not_to_score(const Claim& claim) {
   constexpr std::string_view mark = "unscored: ";
   const std::string notes = column(claim, "notes");
@@ -33,6 +34,7 @@ std::string reason_not_to_score(const Claim& claim) {
   if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
   if (column(claim, "usable") == "no") return "not usable, according to its source";
   if (!column(claim, "host_bound").empty()) return "limited by the host, according to its source";
+  if (claim.quantity == "throughput") check_unit(claim);
   return "library not modelled";
 }
 
@@ -312,6 +314,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       static_cast<void>(device_of(claim));
       return {};
     }
+    check_unit(claim);
     static_cast<void>(cluster_of(claim));
     if (has_layout(claim) && !has_layout_file(claim)) static_cast<void>(layout_of(claim));
   } catch (const InputError& error) {
@@ -323,10 +326,10 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
 Prediction PublishedPredictor::operator()(const Claim& claim) const {
   if (!claim.ran) return memory_of_failure(claim);
   if (std::string reason = column(claim, unpredictable); !reason.empty()) return {{}, {}, reason};
-  if (split_of(claim) == Split::unscored) {
-    return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
-  }
   try {
+    if (split_of(claim) == Split::unscored) {
+      return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
+    }
     if (claim.quantity == "throughput") return throughput(claim);
     if (claim.quantity == "step-time") return step_time(claim);
     if (claim.quantity == "kernel-time") return {1e6 * kernel_seconds(claim), {}, {}};

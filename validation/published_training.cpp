@@ -28,14 +28,6 @@ namespace parsim::validation {
 
 namespace {
 
-/// Refuses rates of anything but samples.
-void check_unit(const Claim& claim) {
-  constexpr std::string_view known[] = {"", "images/s", "samples/s", "ms"};
-  if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
-  throw InputError(location_of(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
-                   "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
-}
-
 /// Sets the memory of cards that are sold in several sizes. Small differences are a matter of
 /// naming (16 GB, of which error correction takes one).
 void set_memory(const Claim& claim, Cluster& cluster) {
@@ -247,6 +239,13 @@ double Training::simulated(double kernels, double links, double host,
   if (links == 1) return time(cluster_, *tiles_);
   const Cluster changed = experiment::with_links_between_machines(cluster_, links);
   return time(changed, *sim::make_tile_costs(changed, options_));
+}
+
+void check_unit(const Claim& claim) {
+  constexpr std::string_view known[] = {"", "images/s", "samples/s", "ms"};
+  if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
+  throw InputError(location_of(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
+                   "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
 }
 
 double simulation_length(const Claim& claim) {

@@ -81,6 +81,9 @@ class Training {
   PeakMemory memory_;
 };
 
+/// Throws InputError for a unit of a row's `value` other than ms or a rate of samples.
+void check_unit(const Claim& claim);
+
 /// Cost of simulating a row with a layout, of the order of its operations: layers x micro-batches x
 /// GPUs / stages; 0 for other rows, which are short. A million takes some two seconds. Throws
 /// InputError for degrees that contradict each other.

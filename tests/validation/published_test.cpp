@@ -357,6 +357,45 @@ TEST_CASE("published: --data makes one set named after the file, with the contra
   CHECK(result["unresolved"][2]["reason"] == "library not modelled");
 }
 
+TEST_CASE("published: every row of an unknown unit is left out by name, calibrating ones, too") {
+  const testing::TemporaryFolder folder;
+  const auto rows = [&](const std::string& name, const std::string& unit) {
+    std::string text = "model,gpu,n_gpus,batch_per_gpu,precision,metric,value,unit,split\n";
+    for (const char* split : {"validate", "calibrate", "unscored"}) {
+      text += fmt::format("resnet50,V100-SXM2-16,1,32,FP32,speed,330,{},{}\n", unit, split);
+    }
+    return folder.write(name + ".csv", text);
+  };
+  const std::string good = rows("good", "samples/s");
+  for (const std::string unit : {"img/s", "samples/min", "tokens/s", "samples/s/GPU", "s"}) {
+    const std::string bad = rows("bad", unit);
+    CAPTURE(unit);
+    const nlohmann::json result = nlohmann::json::parse(
+        testing::run_program(PARSIM_PROGRAM,
+                             {"validate", "--published", "--from-scratch", "--data", good, "--data",
+                              bad, "--calibrate-with", bad, "--json", "--quiet"})
+            .out);
+    CHECK(result["rows"].size() == 1);
+    CHECK(result["sets"][0]["expressible"] == 3);
+    CHECK(result["sets"][1]["expressible"] == 0);
+    std::vector<std::string> reasons;  // of the rows that name the unit, of "bad"
+    for (const nlohmann::json& row : result["unresolved"]) {
+      if (row["set"] == "bad") reasons.push_back(row["reason"]);
+    }
+    const auto reason = [&](int line) {
+      return fmt::format(
+          "bad:{}:unit: unknown unit '{}'; accepted: images/s, samples/s, ms (of a step), or "
+          "nothing for images/s",
+          line, unit);
+    };
+    const std::string calibrates = "; calibrates nothing";
+    CHECK(reasons == std::vector{reason(2), reason(4), reason(3) + calibrates,
+                                 // Of --calibrate-with all rows calibrate.
+                                 reason(2) + calibrates, reason(3) + calibrates,
+                                 reason(4) + calibrates});
+  }
+}
+
 TEST_CASE("published: plans of one job are a group, with what following the prediction costs") {
   const testing::TemporaryFolder folder;
   std::string rows =
