@@ -19,6 +19,7 @@
 #include "experiment/trainer_words.hpp"
 #include "lowering/recompute.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 
 namespace parsim::experiment {
 
@@ -243,8 +244,9 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
             file);
   file.sequence_parallel = words.is_on("sequence-parallel") && tensor > 1;
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
-  if (const auto experts = words.integer("expert-model-parallel-size"); experts > 1) {
-    file.expert_parallel = static_cast<std::int32_t>(*experts);
+  const std::int64_t experts = words.integer("expert-model-parallel-size").value_or(1);
+  if (experts > 1) file.expert_parallel = static_cast<std::int32_t>(experts);
+  if (experts > 1 || (strategies::experts_of(network) > 0 && tensor > 1)) {
     const std::string dispatcher = words.text("moe-token-dispatcher-type").value_or("allgather");
     if (dispatcher == "allgather") {
       file.notes.push_back(

@@ -240,7 +240,10 @@ void Accounting::sent_away(const Movement& movement, LayerId id) {
   while (works_in_place(network_[id].kind)) id = network_[id].inputs[0];
   const std::int32_t stage = plan_.schedule.stage_of_layer[id.index()];
   const bool together = movement.pattern == Pattern::all_to_all;
-  if (!together && movement.pattern != Pattern::point_to_point) return;
+  // Two devices send each other pieces.
+  const bool piece =
+      movement.pattern == Pattern::point_to_point || movement.pattern == Pattern::halo;
+  if (!together && !piece) return;
   for (std::size_t d = 0; d < (together ? movement.devices.size() : 1); ++d) {
     const std::int64_t own =
         together ? intersect(movement.needs[d], movement.regions[d]).volume() : 0;

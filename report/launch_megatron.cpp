@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "report/launch_parts.hpp"
+#include "strategies/experts.hpp"
 
 namespace parsim::report {
 
@@ -75,6 +76,8 @@ std::vector<std::string> arguments_of(const CarriedPlan& carried) {
   }
   if (degrees.ep.value_or(1) > 1) {
     value("--expert-model-parallel-size", *degrees.ep);
+  }
+  if (strategies::experts_of(carried.network) > 0 && degrees.ep.value_or(1) * *degrees.tp > 1) {
     value("--moe-token-dispatcher-type", std::string_view("alltoall"));  // else it gathers
   }
   if (degrees.etp && degrees.etp != degrees.tp)

@@ -205,11 +205,11 @@ void route_own_tokens(const Network& network, const CutsOf& cuts_of) {
 }
 
 void divide_experts(const Network& network, std::size_t ways, std::size_t parts, Plan& plan) {
-  if (ways < 2) return;
   const auto joined = [](const LayerPlan& layer) { return layer.joined; };
   if (parts == 1 && std::none_of(plan.layers.begin(), plan.layers.end(), joined)) {
     route_own_tokens(network, [&](LayerId id) -> auto& { return plan.layers[id.index()].cuts; });
   }
+  if (ways < 2) return;
   const std::size_t within = std::min(ways, parts), across = ways / within;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -136,7 +137,7 @@ TEST_CASE("experts: what is recomputed is sent again and keeps no tokens of othe
     return {count, bytes, strategies::memory_use(input, plan)[0].activations.value};
   };
   using strategies::Recompute;
-  for (const std::int64_t n : {4, 8}) {
+  for (const std::int64_t n : {2, 4, 8}) {  // two devices send each other pieces
     CAPTURE(n);
     const Cost once = cost(4, n, Recompute::none), again = cost(4, n, Recompute::full);
     CHECK(again.count * 4 == once.count * 6);
@@ -269,13 +270,16 @@ TEST_CASE("experts: split by tensor groups with sequence parallelism, each devic
       "gpt:layers=3,hidden=64,heads=4,seq_length=32,vocab_size=96,positions=none,"
       "experts=8,top_k=2",
       "star:16,device=v100-sxm2,rate=25GB/s");
-  for (const auto& [tensor, data] : {std::pair<std::size_t, std::size_t>{2, 4}, {4, 4}}) {
+  // Also where every group has all experts.
+  for (const auto& [tensor, data, divided] :
+       {std::tuple<std::size_t, std::size_t, bool>{2, 4, true}, {4, 4, true}, {4, 4, false}}) {
     CAPTURE(tensor);
+    CAPTURE(divided);
     const auto groups = static_cast<int>(data);
     strategies::StrategyInput input = world.input(2 * groups);
     input.sequence_parallel = true;
-    const ExecDag dag =
-        lowering::lower(world.network, world.cluster, mixture_plan(input, {tensor, data, 1, data}));
+    const ExecDag dag = lowering::lower(world.network, world.cluster,
+                                        mixture_plan(input, {tensor, data, 1, divided ? data : 1}));
     const std::int64_t tokens = 2 * 32 * 64 * 4;  // of a group
     std::map<std::pair<CollectiveKind, std::int64_t>, int> count;
     for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -288,8 +292,8 @@ TEST_CASE("experts: split by tensor groups with sequence parallelism, each devic
     CHECK(count[{CollectiveKind::all_gather, 2 * tokens}] == groups * 2 * 3);
     CHECK(count[{CollectiveKind::reduce_scatter, 2 * tokens}] == groups * 2 * 3);
     const auto [sent, bytes] = all_to_alls(dag);
-    CHECK(sent == static_cast<int>(tensor) * 4 * 3);
-    const auto ways = static_cast<std::int64_t>(data);
+    CHECK(sent == (divided ? static_cast<int>(tensor) * 4 * 3 : 0));
+    const auto ways = static_cast<std::int64_t>(divided ? data : 1);
     CHECK(bytes == 4 * 3 * ways * (2 * tokens) * (ways - 1) / ways);
   }
 }
