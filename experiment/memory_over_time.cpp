@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -37,7 +38,10 @@ class ActivationMemory {
         readers_[input.index()].push_back(LayerId{l});
       }
     }
-    for (std::size_t i = 0; i < dag.size(); ++i) note_kernel(OpId{i});
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      note_kernel(OpId{i});
+      note_movement(OpId{i});
+    }
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const OpKind kind = dag.kind(OpId{i});
       if (kind == OpKind::compute) add_output(OpId{i});
@@ -61,6 +65,49 @@ class ActivationMemory {
     if (pass == Pass::recompute) times.recomputes = true;
     if (pass == Pass::forward || pass == Pass::recompute) return;
     times.last_backward = std::max(times.last_backward, timeline_.spans[id.index()].end);
+  }
+  /// Layer, micro-batch, region, and a device that receives or a member.
+  using Moved = std::tuple<LayerId, std::int32_t, RegionId, std::int32_t>;
+  /// Of a transfer or collective of activations; none for others.
+  [[nodiscard]] std::optional<Moved> moved_by(const Op& op) const {
+    const auto* transfer = std::get_if<Transfer>(&op);
+    const auto* collective = std::get_if<Collective>(&op);
+    if (transfer == nullptr && collective == nullptr) return std::nullopt;
+    const Slice& target = transfer != nullptr ? transfer->target : collective->target;
+    const Tensor& tensor = dag_.tensor(target.tensor);
+    if (tensor.kind != Tensor::Kind::output && tensor.kind != Tensor::Kind::edge)
+      return std::nullopt;
+    const DeviceId device =
+        transfer != nullptr ? transfer->to : dag_.group(collective->group).front();
+    return Moved{LayerId{tensor.index}, target.micro_batch, target.region, device.value};
+  }
+  /// What is moved again in backward is not kept until then, and the sender of tokens of experts
+  /// keeps nothing of them (lowering::memory_use()).
+  void note_movement(OpId id) {
+    const OpKind kind = dag_.kind(id);
+    if (kind != OpKind::transfer && kind != OpKind::collective) return;
+    if (dag_.role(id) != Role::activation) return;
+    const Op op = dag_.op(id);
+    const std::optional<Moved> moved = moved_by(op);
+    if (!moved || ++times_moved_[*moved] > 1) return;
+    LayerId layer = std::get<LayerId>(*moved);
+    if (dag_.network[layer].out.region_axis(Dim::expert) == 0) return;
+    while (lowering::works_in_place(dag_.network[layer].kind))
+      layer = dag_.network[layer].inputs[0];
+    const auto send = [&](DeviceId device, std::int64_t elements) {
+      sent_[{device.value, layer, std::get<1>(*moved)}] += elements;
+    };
+    if (const auto* transfer = std::get_if<Transfer>(&op)) {
+      return send(transfer->from, dag_.region(transfer->target.region).volume());
+    }
+    const auto& collective = std::get<Collective>(op);
+    if (collective.kind != CollectiveKind::all_to_all) return;
+    const std::vector<DeviceId>& members = dag_.group(collective.group);
+    const Shares& shares = dag_.shares(id);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const Region& has = dag_.region(shares.regions[m]);
+      send(members[m], has.volume() - intersect(has, dag_.region(shares.needs[m])).volume());
+    }
   }
   [[nodiscard]] LayerTimes times_of(std::int32_t device, LayerId layer, std::int32_t micro) const {
     const auto found = times_.find({device, layer, micro});
@@ -88,16 +135,20 @@ class ActivationMemory {
     const Span& span = timeline_.spans[id.index()];
     const LayerTimes times = times_of(record.device, work.layer, record.target);
     const Seconds release = release_of(record.device, work.layer, record.target);
-    const std::int64_t own =
-        lowering::works_in_place(layer.kind) ? 0 : part.out.volume() * kept_[work.layer.index()];
+    std::int64_t elements = lowering::works_in_place(layer.kind) ? 0 : part.out.volume();
+    if (const auto sent = sent_.find({record.device, work.layer, record.target});
+        sent != sent_.end()) {
+      elements = std::max<std::int64_t>(0, elements - sent->second);
+    }
+    const std::int64_t own = elements * kept_[work.layer.index()];
     const bool dropped = pass == Pass::forward && times.recomputes;
     add(record.device, {span.start, dropped ? span.end : release, Bytes{own}});
     if (pass == Pass::recompute) return;
     const std::vector<Shape> inputs = input_shapes(dag_.network, work.layer);
     for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
       if (!source_[layer.inputs[i].index()]) continue;
-      const std::int64_t elements = input_region(layer.kind, inputs, layer.out, i, part).volume();
-      add(record.device, {span.start, release, Bytes{elements * element_bytes(dag_.precision)}});
+      const std::int64_t data = input_region(layer.kind, inputs, layer.out, i, part).volume();
+      add(record.device, {span.start, release, Bytes{data * element_bytes(dag_.precision)}});
     }
   }
 
@@ -107,10 +158,10 @@ class ActivationMemory {
     const Op op = dag_.op(id);
     const auto* transfer = std::get_if<Transfer>(&op);
     const auto* collective = std::get_if<Collective>(&op);
+    const std::optional<Moved> moved = moved_by(op);
+    if (!moved || --times_moved_[*moved] > 0) return;  // moved again later
     const Slice& target = transfer != nullptr ? transfer->target : collective->target;
-    const Tensor& tensor = dag_.tensor(target.tensor);
-    if (tensor.kind != Tensor::Kind::output && tensor.kind != Tensor::Kind::edge) return;
-    const LayerId layer{tensor.index};
+    const LayerId layer = std::get<LayerId>(*moved);
     const Seconds end = timeline_.spans[id.index()].end;
     const auto receive = [&](DeviceId device, std::int64_t bytes) {
       if (!received_.insert({device.value, target.micro_batch, layer, target.region}).second)
@@ -144,7 +195,11 @@ class ActivationMemory {
           receive(members[m], own());
           break;
         case CollectiveKind::all_to_all:
-          receive(members[m], dag_.region(shares.needs[m]).volume() * element);
+          receive(
+              members[m],
+              (dag_.region(shares.needs[m]).volume() -
+               intersect(dag_.region(shares.needs[m]), dag_.region(shares.regions[m])).volume()) *
+                  element);
           break;
       }
     }
@@ -180,6 +235,9 @@ class ActivationMemory {
   std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, LayerTimes> times_{};
   std::set<std::tuple<std::int32_t, std::int32_t, LayerId, RegionId, Pass>> outputs_{};
   std::set<std::tuple<std::int32_t, std::int32_t, LayerId, RegionId>> received_{};
+  std::map<Moved, int> times_moved_{};
+  /// By device, layer and micro-batch: elements of tokens of experts that go elsewhere.
+  std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, std::int64_t> sent_{};
 };
 
 }  // namespace

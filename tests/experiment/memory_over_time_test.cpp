@@ -83,5 +83,44 @@ TEST_CASE("memory over time: law, its peak is that of the accounting") {
   }
 }
 
+TEST_CASE("memory over time: of experts on other GPUs it is not above the accounting") {
+  Request request;
+  request.network =
+      "gpt:layers=4,hidden=64,heads=8,seq_length=64,vocab_size=128,attention=fused,experts=8,"
+      "top_k=2";
+  request.cluster = "star:8,device=a100-sxm4-80,rate=25GB/s,latency=1us";
+  request.batch = 32;
+  request.micro_batches = 4;
+  struct Degrees {
+    std::int32_t tp, pp, dp, ep, cp;
+  };
+  for (const Degrees& now : {Degrees{1, 2, 4, 4, 1},
+                             {1, 1, 8, 8, 1},
+                             {1, 4, 2, 2, 1},
+                             {2, 1, 4, 4, 1},
+                             {1, 2, 2, 2, 2}}) {
+    for (const strategies::Recompute what :
+         {strategies::Recompute::none, strategies::Recompute::op, strategies::Recompute::full}) {
+      CAPTURE(now.ep);
+      CAPTURE(now.pp);
+      CAPTURE(to_text(what));
+      request.tensor_parallel = now.tp;
+      request.pipeline_parallel = now.pp;
+      request.data_parallel = now.dp;
+      request.expert_parallel = now.ep;
+      request.context_parallel = now.cp;
+      request.context_exchange = strategies::ContextExchange::a2a;
+      request.sequence_parallel = now.tp > 1;
+      request.recompute = what;
+      const Run run = run_of(request, "tensor");
+      const auto memory = memory_over_time(run.dag, run.timeline, 8);
+      for (std::size_t d = 0; d < memory.size(); ++d) {
+        const lowering::MemoryUse& use = run.result.devices[d].memory;
+        CHECK(peak_of(memory[d]).value <= use.activations.value + use.communication.value);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace parsim::experiment
