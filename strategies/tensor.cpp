@@ -150,9 +150,11 @@ Plan plan_tensor(const StrategyInput& input) {
   tensor::expect_context(input);
   Arranging arranging(input);
   lowering::Estimator estimator(input.step());
-  const std::vector<Estimated> candidates =
+  std::vector<Estimated> candidates =
       most_promising(input, arranging, estimator,
                      arranged(input, arranging, tensor::all_degrees(input, devices), devices));
+  // Now, too: a faster one that may not be chosen must not make all others hopeless.
+  keep_accepted(input, candidates, [](const Estimated& one) { return one.plan; });
   constexpr std::size_t finalists = 8, refined = 16;
   constexpr double hopeless = 2;              // times the fastest estimate
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches that are simulated

@@ -74,6 +74,19 @@ TEST_CASE("plan: a refusal's step is that of its advice, also of sums in another
   CHECK(carried.out.find("predicted step " + said) != std::string::npos);
 }
 
+TEST_CASE("plan: tensor finds what a trainer can run among much faster plans that it cannot") {
+  const testing::TemporaryFolder folder;
+  // Pipelines take half of the time.
+  const testing::Finished done =
+      planned(folder,
+              "--network llama-3-8b:layers=6 --dim seq_length=1024 "
+              "--cluster nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=25GB/s --batch 32 "
+              "--strategy tensor --micro-batches 4 --zero 2 --launch deepspeed",
+              {});
+  CAPTURE(done.err);
+  CHECK(done.exit_code == 0);
+}
+
 TEST_CASE("plan: what a trainer cannot run in any plan is refused before a search") {
   const testing::TemporaryFolder folder;
   const testing::Finished refused = testing::run_program(
