@@ -29,8 +29,11 @@ struct PlainPlan {
   std::size_t changes = 3;              ///< as many are tried at once
   bool own = false;                     ///< with the other options of the refused plan
   bool last_resort = false;             ///< only where no other is accepted
+  bool open = false;                    ///< without the options of `chosen_if_absent`
 };
 constexpr std::string_view of_request = "layout";
+/// Options that say what a search chooses otherwise, next to the degrees.
+constexpr std::string_view chosen_if_absent[] = {"--ep", "--etp", "--micro-batches"};
 
 std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& refused) {
   std::vector<PlainPlan> plans;
@@ -46,6 +49,11 @@ std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& ref
   }
   plans.push_back({"data"});
   if (blocks) plans.push_back({"tensor"});
+  const auto given = [&](auto flag) { return experiment.request.given.contains(flag); };
+  if (blocks && std::any_of(std::begin(chosen_if_absent), std::end(chosen_if_absent), given)) {
+    plans.push_back({"tensor"});
+    plans.back().open = true;
+  }
   plans.push_back({"pipeline"});
   constexpr std::size_t most = 128;
   if (gpus > most || !blocks) return plans;
@@ -76,6 +84,11 @@ std::string_view flag_of(const OptionChange& change) {
   const std::string_view words = change.words;
   const std::string_view flag = words.substr(words.find("--"));
   return flag.substr(0, flag.find(' '));
+}
+
+bool has(const std::vector<OptionChange>& changes, std::string_view flag) {
+  return std::any_of(changes.begin(), changes.end(),
+                     [&](const OptionChange& change) { return flag_of(change) == flag; });
 }
 
 /// "--zero 2 or 3, with --dp 2": the words behind an option up to the next one.
@@ -179,7 +192,73 @@ std::vector<OptionChange> own_choices(const Experiment& experiment, const Plan& 
   return choices;
 }
 
-std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
+template <class List>
+bool lists(const List& list, std::string_view flag) {
+  return std::find(std::begin(list), std::end(list), flag) != std::end(list);
+}
+
+/// The given options that must go for the plan, in the order of the help.
+std::vector<std::string> left_out(const Request& request, const PlainPlan& plain) {
+  constexpr std::string_view degrees[] = {"--tp", "--pp", "--dp"},
+                             of_pipelines[] = {"--micro-batches", "--schedule", "--pipeline-sends"};
+  std::vector<std::string> flags;
+  if (plain.strategy == of_request) return flags;
+  if (!request.layout_file.empty()) flags.emplace_back("--layout");
+  if (!request.plan_file.empty()) flags.emplace_back("--plan");
+  for (const Option& option : options()) {
+    if (!request.given.contains(option.flag)) continue;
+    const bool goes = !option.is_read_by(plain.strategy) ||
+                      (plain.tp == 0 && lists(degrees, option.flag)) ||
+                      (plain.tp == 1 && option.flag == "--tp-overlap") ||
+                      (plain.open && lists(chosen_if_absent, option.flag)) ||
+                      (plain.strategy == "data" && lists(of_pipelines, option.flag));
+    if (goes) flags.emplace_back(option.flag);
+  }
+  return flags;
+}
+
+/// The given options that go with those that changes take away.
+std::vector<std::string> left_out(const Request& request,
+                                  const std::vector<OptionChange>& changes) {
+  constexpr std::pair<std::string_view, std::string_view> needs[] = {
+      {"without --zero", "--zero-group"},
+      {"without --sequence-parallel", "--tp-overlap"},
+      {"without --cp", "--cp-comm"},
+      {"--sync ring", "--server"}};
+  std::vector<std::string> flags;
+  for (const OptionChange& change : changes) {
+    for (const auto& [words, flag] : needs) {
+      const bool goes = change.words == words && !has(changes, flag);
+      if (goes && request.given.contains(flag)) flags.emplace_back(flag);
+    }
+  }
+  return flags;
+}
+
+/// A plan, and options of the user's that it has no use for, which would be refused.
+struct Made {
+  Plan plan;
+  std::vector<std::string> unused;
+};
+
+/// The options without which the same plan is made. Throws InputError if others are unused.
+std::vector<std::string> unused_by(const Experiment& experiment, Request request,
+                                   const Plan& plan) {
+  constexpr std::string_view may_go[] = {"--schedule", "--pipeline-sends", "--zero-group",
+                                         "--cp-comm"};
+  std::vector<std::string> unused;
+  while (true) {
+    try {
+      check_used(request, experiment.network, {&plan, 1});
+      return unused;
+    } catch (const InputError& error) {
+      if (!lists(may_go, error.where) || request.given.erase(error.where) == 0) throw;
+      unused.push_back(error.where);
+    }
+  }
+}
+
+std::optional<Made> made(const Experiment& experiment, const PlainPlan& plain,
                          const std::vector<OptionChange>& choices,
                          const std::vector<OptionChange>& changes,
                          strategies::StrategyInput& input) {
@@ -194,6 +273,13 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
     input.data_parallel = plain.dp;
   }
   if (leaves_stages_open(experiment, plain)) input.context_parallel = 1;
+  Request request = experiment.request;
+  for (const std::string& flag : left_out(request, plain)) {
+    request.given.erase(flag);
+    if (flag == "--micro-batches") input.micro_batches.reset();
+    if (flag == "--ep") input.expert_parallel.reset();
+    if (flag == "--etp") input.expert_tensor_parallel.reset();
+  }
   for (const OptionChange& choice : choices) choice.apply(input);
   for (const OptionChange& change : changes) change.apply(input);
   const bool laid_out = plain.strategy == of_request;
@@ -211,10 +297,17 @@ std::optional<Plan> made(const Experiment& experiment, const PlainPlan& plain,
     strategies::check_zero_group(input, plan, "--zero-group");
     validate(plan, experiment.network, experiment.cluster, "nearest plan");
     // Would the options be refused?
-    Request request = experiment.request;
     request.strategies = {plain.strategy};
-    check_used(request, experiment.network, {&plan, 1});
-    return plan;
+    request.tensor_parallel = input.tensor_parallel;
+    request.pipeline_parallel = input.pipeline_parallel;
+    request.data_parallel = input.data_parallel;
+    if (!laid_out) request.micro_batches = input.micro_batches;
+    for (const std::string& flag : left_out(request, changes)) request.given.erase(flag);
+    for (const OptionChange& change : changes) {
+      if (change.words.starts_with("without ")) request.given.erase(flag_of(change));
+    }
+    std::vector<std::string> unused = unused_by(experiment, request, plan);
+    return Made{std::move(plan), std::move(unused)};
   } catch (const InputError&) {  // no such plan for this input
     return std::nullopt;
   }
@@ -231,14 +324,7 @@ std::string options_of_plan(const Experiment& experiment, const PlainPlan& plain
   if (plain.strategy == "data" && request.shares != strategies::ShareRule::equal) {
     text += " --shares equal";
   }
-  std::vector<std::string> unread;
-  if (!request.layout_file.empty()) unread.emplace_back("--layout");
-  if (!request.plan_file.empty()) unread.emplace_back("--plan");
-  for (const Option& option : options()) {
-    const bool given = request.given.contains(option.flag);
-    if (given && !option.is_read_by(plain.strategy)) unread.emplace_back(option.flag);
-  }
-  for (const std::string& flag : unread) text += " without " + flag;
+  for (const std::string& flag : left_out(request, plain)) text += " without " + flag;
   return text;
 }
 
@@ -264,11 +350,11 @@ class Search {
     ++tried_;
     strategies::StrategyInput input = experiment_.strategy_input();
     input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
-    const std::optional<Plan> plan = made(experiment_, plain, choices_of(plain), changes, input);
-    if (!plan) return;
-    std::optional<std::string> accepted = refusal_(*plan);
-    if (!accepted && strategies::fits(input, *plan)) {
-      found_.push_back({plain, changes, step_of(*plan)});
+    const std::optional<Made> one = made(experiment_, plain, choices_of(plain), changes, input);
+    if (!one) return;
+    std::optional<std::string> accepted = refusal_(one->plan);
+    if (!accepted && strategies::fits(input, one->plan)) {
+      found_.push_back({plain, changes, step_of(one->plan)});
       return;
     }
     if (changes.size() >= plain.changes || plain.strategy == of_request) return;
@@ -289,11 +375,13 @@ class Search {
       strategies::StrategyInput input = experiment_.strategy_input();
       input.simulate = [&](const Plan& plan) { return step_of(plan); };
       input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
-      const std::optional<Plan> plan =
+      const std::optional<Made> same =
           made(experiment_, one.plain, choices_of(one.plain), one.changes, input);
-      if (!plan || refusal_(*plan) || !strategies::fits(input, *plan)) continue;
-      return NearestPlan{options_of_plan(experiment_, one.plain) + words_of(one.plain, one.changes),
-                         step_of(*plan), tried_};
+      if (!same || refusal_(same->plan) || !strategies::fits(input, same->plan)) continue;
+      std::string words =
+          options_of_plan(experiment_, one.plain) + words_of(one.plain, one.changes);
+      for (const std::string& flag : same->unused) words += " without " + flag;
+      return NearestPlan{std::move(words), step_of(same->plan), tried_};
     }
     return std::nullopt;
   }
@@ -315,16 +403,11 @@ class Search {
   [[nodiscard]] Seconds step_of(const Plan& plan) const {
     return simulate_(as_run_ ? as_run_(plan) : plan);
   }
-  static bool has(const std::vector<OptionChange>& changes, std::string_view flag) {
-    return std::any_of(changes.begin(), changes.end(),
-                       [&](const OptionChange& change) { return flag_of(change) == flag; });
-  }
   /// Choices of the refused plan that no change takes back, then the changes.
   [[nodiscard]] std::string words_of(const PlainPlan& plain,
                                      const std::vector<OptionChange>& changes) const {
     std::string words;
-    // Which goes with it.
-    const bool no_group =
+    const bool no_group =  // which goes with it
         std::any_of(changes.begin(), changes.end(),
                     [](const OptionChange& change) { return change.words == "without --zero"; });
     if (plain.own) {
@@ -338,10 +421,7 @@ class Search {
           change.words.starts_with("without ") && plain.own && has(own_, flag_of(change));
       if (!takes_back) words += " " + change.words;
     }
-    if (no_group && experiment_.request.given.contains("--zero-group") &&
-        !has(changes, "--zero-group")) {
-      words += " without --zero-group";
-    }
+    for (const auto& flag : left_out(experiment_.request, changes)) words += " without " + flag;
     return words;
   }
 

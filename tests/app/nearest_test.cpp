@@ -1,6 +1,8 @@
 // A plan that a trainer cannot run: the refusal names one that it can, which then is written.
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -72,6 +74,69 @@ TEST_CASE("plan: a refusal's step is that of its advice, also of sums in another
   CAPTURE(carried.out);
   CHECK(carried.exit_code == 0);
   CHECK(carried.out.find("predicted step " + said) != std::string::npos);
+}
+
+/// The words of a command with the refusal's advice: options without those that must go, then the
+/// advised ones in place of their namesakes. Empty if there is none.
+std::string advised(const std::string& options, const std::string& refusal, std::string& step) {
+  const std::string mark = "the fastest that it can run: ";
+  const std::size_t at = refusal.find(mark), end = refusal.find(", ", at);
+  if (at == std::string::npos) return {};
+  step = refusal.substr(end + 2, refusal.find(" instead", end) - end - 2);
+  std::map<std::string, std::string> command;  // words by flag
+  const auto add = [&](const std::string& text) {
+    std::string flag;
+    bool without = false;
+    for (const std::string_view word : split_at_blanks(text)) {
+      const bool starts = word.starts_with("--");
+      if (starts) command.erase(flag = word);
+      if (word != "without" && !without) command[flag] += " " + std::string(word);
+      without = word == "without";
+    }
+  };
+  add(options);
+  add(refusal.substr(at + mark.size(), end - at - mark.size()));
+  std::string all;
+  for (const auto& [flag, text] : command) all += text;
+  return all;
+}
+
+TEST_CASE("plan: a refusal names all options that must go, and its advice takes what it says") {
+  const testing::TemporaryFolder folder;
+  const std::string dense =
+                        "--network llama-3-8b:layers=6 --dim seq_length=1024 "
+                        "--cluster nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=25GB/s "
+                        "--batch 32 --strategy tensor ",
+                    experts =
+                        "--network mixtral-8x7b:layers=4 --dim seq_length=1024 "
+                        "--cluster nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=25GB/s "
+                        "--batch 16 --strategy tensor ";
+  for (const std::string& options :
+       {// Degrees are the search's, and without micro-batches it is faster.
+        dense + "--tp 1 --pp 2 --micro-batches 4 --zero 2 --reduce-precision bf16 "
+                "--launch deepspeed",
+        experts + "--tp 2 --pp 1 --dp 4 --ep 2 --zero 1 --micro-batches 4 --launch megatron",
+        // What stages alone have a use for goes with them, chunks of products with tokens.
+        dense + "--tp 1 --pp 2 --micro-batches 4 --schedule 1f1b --zero 1 --launch accelerate",
+        dense + "--tp 2 --pp 1 --sequence-parallel --tp-overlap --micro-batches 1 "
+                "--reduce-precision bf16 --launch accelerate",
+        dense + "--tp 1 --pp 4 --micro-batches 4 --schedule zero-bubble --cp 2 --cp-comm "
+                "all_gather --launch megatron"}) {
+    CAPTURE(options);
+    const testing::Finished refused = planned(folder, options, {});
+    CAPTURE(refused.err);
+    CHECK(refused.exit_code == 2);
+    std::string step;
+    const std::string command = advised(options, refused.err, step);
+    REQUIRE_FALSE(command.empty());
+    const testing::Finished carried = planned(folder, command, {});
+    CAPTURE(command);
+    CAPTURE(carried.err);
+    CAPTURE(carried.out);
+    CHECK(carried.exit_code == 0);
+    CHECK(carried.out.find("predicted step " + step) != std::string::npos);
+    std::filesystem::remove_all(folder.folder() + "/out");
+  }
 }
 
 TEST_CASE("plan: tensor finds what a trainer can run among much faster plans that it cannot") {
