@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "experiment/trainer_file.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/layout.hpp"
@@ -50,10 +51,8 @@ std::vector<PlainPlan> plain_plans(const Experiment& experiment, const Plan& ref
   plans.push_back({"data"});
   if (blocks) plans.push_back({"tensor"});
   const auto given = [&](auto flag) { return experiment.request.given.contains(flag); };
-  if (blocks && std::any_of(std::begin(chosen_if_absent), std::end(chosen_if_absent), given)) {
-    plans.push_back({"tensor"});
-    plans.back().open = true;
-  }
+  if (blocks && std::any_of(std::begin(chosen_if_absent), std::end(chosen_if_absent), given))
+    plans.push_back({.strategy = "tensor", .open = true});
   plans.push_back({"pipeline"});
   constexpr std::size_t most = 128;
   if (gpus > most || !blocks) return plans;
@@ -125,7 +124,7 @@ std::vector<OptionChange> changes_for(std::string_view accepted,
   add(says("--cp 1") && input.context_parallel.value_or(1) > 1, "without --cp",
       [](StrategyInput& in) { in.context_parallel.reset(); });
   add(says("--ep 1") && input.expert_parallel != 1, "--ep 1",
-      [](StrategyInput& in) { in.expert_parallel = in.expert_tensor_parallel = 1; });
+      [](StrategyInput& in) { in.expert_parallel = 1; });
   add(says("--etp with") && input.tensor_parallel && input.expert_tensor_parallel, "without --etp",
       [](StrategyInput& in) { in.expert_tensor_parallel = in.tensor_parallel; });
   add(says("--sync ring"), "--sync ring", [](StrategyInput& in) { in.sync = Sync::Kind::ring; });
@@ -282,6 +281,10 @@ std::optional<Made> made(const Experiment& experiment, const PlainPlan& plain,
   }
   for (const OptionChange& choice : choices) choice.apply(input);
   for (const OptionChange& change : changes) change.apply(input);
+  if (!request.launcher.empty() && !request.given.contains("--pipeline-sends")) {
+    input.pipeline_sends =
+        sends_of_trainer(request.launcher, input.schedule_or_default(), input.virtual_pipeline);
+  }
   const bool laid_out = plain.strategy == of_request;
   strategies::Layout layout;
   if (laid_out) {
@@ -298,10 +301,7 @@ std::optional<Made> made(const Experiment& experiment, const PlainPlan& plain,
     validate(plan, experiment.network, experiment.cluster, "nearest plan");
     // Would the options be refused?
     request.strategies = {plain.strategy};
-    request.tensor_parallel = input.tensor_parallel;
-    request.pipeline_parallel = input.pipeline_parallel;
-    request.data_parallel = input.data_parallel;
-    if (!laid_out) request.micro_batches = input.micro_batches;
+    static_cast<strategies::StrategyOptions&>(request) = input;
     for (const std::string& flag : left_out(request, changes)) request.given.erase(flag);
     for (const OptionChange& change : changes) {
       if (change.words.starts_with("without ")) request.given.erase(flag_of(change));

@@ -121,7 +121,10 @@ TEST_CASE("plan: a refusal names all options that must go, and its advice takes 
         dense + "--tp 2 --pp 1 --sequence-parallel --tp-overlap --micro-batches 1 "
                 "--reduce-precision bf16 --launch accelerate",
         dense + "--tp 1 --pp 4 --micro-batches 4 --schedule zero-bubble --cp 2 --cp-comm "
-                "all_gather --launch megatron"}) {
+                "all_gather --launch megatron",
+        // Of another schedule Megatron-LM's stages send otherwise.
+        dense + "--tp 1 --pp 2 --micro-batches 4 --schedule zero-bubble --zero 1 "
+                "--launch flagscale"}) {
     CAPTURE(options);
     const testing::Finished refused = planned(folder, options, {});
     CAPTURE(refused.err);
