@@ -27,9 +27,9 @@ namespace parsim::strategies {
 namespace {
 
 /// Evaluations a device, shared out: an evaluation takes as much longer as there are more devices.
-/// 2500 for eight devices, half a second for ResNet-50. On fewer devices more find nothing new.
+/// 2,500 for eight devices, half a second for ResNet-50.
 constexpr std::int64_t budget_of_one_device = 20'000;
-constexpr std::int64_t least_budget = 60, most_budget = 4'000;
+constexpr std::int64_t least_budget = 60, most_budget = 10'000;
 constexpr std::size_t listed_plans = 5;
 
 void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {

@@ -171,7 +171,7 @@ TEST_CASE("best: is as good as a search of a part of its plans") {
       {"llama-3-8b:layers=2",
        "nodes:1x8,device=v100-sxm2,intra=12GB/s,inter=0.5GB/s,latency=5us",
        "8",
-       "6GiB",
+       "6500MiB",  // of which PyTorch's loss takes more than when the fault was found
        {"--dim", "seq_length=1024"},
        {{"--schedule", "zero-bubble"}}},
       {"googlenet",
@@ -202,6 +202,16 @@ TEST_CASE("best: a machine more makes no step longer") {
   const std::optional<Found> two = on(2), three = on(3);
   REQUIRE((two && three));
   CHECK(three->step <= 1.01 * two->step);  // was 5 % longer
+}
+
+TEST_CASE("best: the order of machines in a cluster's file makes no step much longer") {
+  const auto on = [](const std::string& devices) {
+    return best_of({"simulate", "--network", "resnet50", "--batch", "64", "--cluster",
+                    fmt::format("nodes:2x1,device={},intra=12GB/s,inter=1GB/s", devices)});
+  };
+  const std::optional<Found> one = on("p100-sxm2*1+l40s*1"), other = on("l40s*1+p100-sxm2*1");
+  REQUIRE((one && other));
+  CHECK(std::max(one->step, other->step) <= 1.02 * std::min(one->step, other->step));  // was 1.17
 }
 
 template <class T>
