@@ -356,8 +356,8 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     if (!request.given.contains("--fusion")) {
       // Asynchronous tensor parallelism of torchtitan compiles the model.
       const bool compiles = trainer == report::Trainer::torchtitan && request.tensor_overlap;
-      request.sim.fusion = compiles ? sim::Fusion::compiled
-                                    : experiment::fusion_of_trainer(to_text(*trainer));
+      request.sim.fusion =
+          compiles ? sim::Fusion::compiled : experiment::fusion_of_trainer(to_text(*trainer));
     }
     if (!request.given.contains("--pipeline-sends")) {
       request.pipeline_sends = experiment::sends_of_trainer(to_text(*trainer), *request.schedule,

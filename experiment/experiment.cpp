@@ -36,7 +36,7 @@ namespace {
 constexpr std::int64_t samples_per_gpu = 32;
 
 Plan read_plan(const Request& request) {
-  return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
+  return plan_of_file(read_file(request.plan_file, "--plan"), request.plan_file, request);
 }
 
 LayoutFile layout_of_plan(Plan plan) {
@@ -325,7 +325,7 @@ void Experiment::read_layout_file() {
   const std::string text = read_file(request.layout_file, "--layout");
   const bool of_trainer = is_trainer_file(text, request.layout_file);
   const bool of_plan = request.plan_or_trainer_file == request.layout_file && !of_trainer;
-  layout = of_plan ? layout_of_plan(plan_from_json(text, request.layout_file))
+  layout = of_plan ? layout_of_plan(plan_of_file(text, request.layout_file, request))
            : of_trainer
                ? read_trainer_file(text, request.layout_file, network, cluster, request.batch)
                : read_layout(text, request.layout_file, network, cluster);

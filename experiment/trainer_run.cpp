@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/json.hpp"
 #include "core/vocabulary.hpp"
 #include "experiment/trainer_file.hpp"
 #include "experiment/trainer_layout.hpp"
@@ -27,6 +28,14 @@ Bytes bucket_by(std::string_view trainer, const Network& network, const Plan& pl
 }
 
 }  // namespace
+
+Plan plan_of_file(const std::string& text, const std::string& file, const Request& request) {
+  Plan plan = plan_from_json(text, file);
+  if (request.given.contains("--fusion")) {
+    plan.framework = sim::framework_of(request.sim.fusion);
+  }
+  return plan;
+}
 
 void follow_trainer(const LayoutFile& file, Request& request) {
   if (!request.given.contains("--reduce-every")) {

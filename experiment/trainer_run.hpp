@@ -1,6 +1,7 @@
 // A plan as a trainer runs it, where that is not as the plan says.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "core/plan.hpp"
@@ -12,6 +13,11 @@ namespace parsim::experiment {
 /// What a trainer does where no option says otherwise: when it reduces gradients, whose kernels run
 /// between matrix products.
 void follow_trainer(const LayoutFile& file, Request& request);
+
+/// A plan's file: with --fusion its memory is that of the framework whose kernels run. Throws
+/// InputError as plan_from_json.
+[[nodiscard]] Plan plan_of_file(const std::string& text, const std::string& file,
+                                const Request& request);
 
 /// With the trainer's buckets of gradients and its way to send between stages. `trainer`: as
 /// --launch names it.

@@ -407,8 +407,8 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   file.sequence_parallel = groups.tensor > 1;
   constexpr std::string_view async_at = "parallelism.enable_async_tensor_parallel";
   file.tensor_overlap = *file.sequence_parallel && words.is_on(async_at);
-  // Pipelines keep gathered weights: by default, and else from the first backward pass to the end
-  // of the step (backward_maybe_with_nosync of torch/distributed/pipelining/stage.py).
+  // Pipelines keep gathered weights by default. Else FSDP frees them after forward passes alone
+  // (backward_maybe_with_nosync of torch/distributed/pipelining/stage.py).
   const std::string reshard =
       words.text("parallelism.fsdp_reshard_after_forward").value_or("default");
   if (reshard != "default" && reshard != "always" && reshard != "never") {
@@ -417,8 +417,8 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   const bool drops = reshard != "never" && groups.pipeline == 1;
   if (reshard == "always" && groups.pipeline > 1) {
     file.notes.push_back(fmt::format(
-        "{}: stages of a pipeline keep weights whole from the first backward pass on, as with "
-        "\"never\", which is simulated; they gather them before each forward pass until then",
+        "{}: stages of a pipeline gather weights again for every backward pass that follows a "
+        "forward pass; \"never\" is simulated, which gathers them once, so the step is too short",
         words.where("parallelism.fsdp_reshard_after_forward")));
   }
   // Parts of the tokens shard, too: distributed/parallel_dims.py, fsdp_enabled.

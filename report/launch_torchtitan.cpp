@@ -36,8 +36,8 @@ void check_torchtitan(const CarriedPlan& carried) {
   }
   if (*degrees.zero == 3 && *degrees.pp > 1) {
     carried.refuse(
-        "its stages free gathered weights, which PyTorch's pipelines keep from the first "
-        "backward pass on",
+        "its stages free gathered weights after each pass, which PyTorch's pipelines do after "
+        "forward passes alone",
         "--zero 2");
   }
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");

@@ -113,6 +113,15 @@ strategies::PipelineSends sends_of(const Claim& claim, std::int32_t chunks) {
   return strategies::PipelineSends::overlapped;
 }
 
+/// When torchtitan and accelerate reduce gradients of several micro-batches; of others as
+/// ReduceEvery::automatic says.
+ReduceEvery reduced_in(const Claim& claim) {
+  for (const std::string_view trainer : {"torchtitan", "accelerate"}) {
+    if (column_contains(claim, "framework", trainer)) return experiment::reduced_by(trainer, {});
+  }
+  return ReduceEvery::automatic;
+}
+
 /// Column `zero_group`, as --zero-group; else `zero_range`, a number of replicas or "all"; without
 /// both the replicas of one machine under PyTorch's HYBRID_SHARD, else all.
 ZeroGroup zero_group_of(const Claim& claim) {
@@ -262,6 +271,7 @@ bool overlaps_products(const Claim& claim) {
 
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.bucket = bucket_of(claim, input.reduce_precision);
+  input.reduce_every = reduced_in(claim);
   const std::string stage = column(claim, "zero_stage");
   if (!stage.empty()) {
     input.zero_stage =

@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "core/json.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
 #include "experiment/trainer_layout.hpp"
+#include "experiment/trainer_run.hpp"
 #include "strategies/degrees.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
@@ -365,6 +367,26 @@ TEST_CASE(
   CHECK(Experiment(request).request.sim.fusion == sim::Fusion::compiled);
 }
 
+TEST_CASE("plan file: --fusion decides whose memory counts, else the file") {
+  Request request;
+  request.network = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:1x4,device=a100-sxm4-80,intra=300GB/s";
+  request.batch = 8;
+  request.sim.fusion = sim::Fusion::megatron;
+  const Experiment experiment(request);
+  const std::string saved =
+      to_json(make_plan(experiment, strategies::strategy("data", "test")).plan);
+  const auto framework = [&](sim::Fusion fusion, bool given) {
+    request.sim.fusion = fusion;
+    request.given.clear();
+    if (given) request.given.insert("--fusion");
+    return plan_of_file(saved, "p.json", request).framework;
+  };
+  CHECK(framework(sim::Fusion::none, false) == Framework::megatron);
+  CHECK(framework(sim::Fusion::none, true) == Framework::pytorch);
+  CHECK(framework(sim::Fusion::megatron, true) == Framework::megatron);
+}
+
 TEST_CASE("trainer file: torchtitan's pipelines keep weights and sum gradients at the end") {
   const auto settings = [](const std::string& more) {
     return settings_in("[parallelism]\n" + more, "t.toml");
@@ -381,9 +403,9 @@ TEST_CASE("trainer file: torchtitan's pipelines keep weights and sum gradients a
     CHECK(file.notes.size() == (reshard == "always" ? 2 : 1));  // one of the batch
   }
   CHECK(settings(two + at + "\"always\"\n").notes.back() ==
-        "t.toml:3:parallelism.fsdp_reshard_after_forward: stages of a pipeline keep weights whole "
-        "from the first backward pass on, as with \"never\", which is simulated; they gather them "
-        "before each forward pass until then");
+        "t.toml:3:parallelism.fsdp_reshard_after_forward: stages of a pipeline gather weights "
+        "again for every backward pass that follows a forward pass; \"never\" is simulated, which "
+        "gathers them once, so the step is too short");
 }
 
 TEST_CASE("trainer file: accelerate keeps whole gradients, unless the script says otherwise") {

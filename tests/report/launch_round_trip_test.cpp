@@ -166,8 +166,8 @@ TEST_CASE("launch: torchtitan's pipelines keep gathered weights") {
   };
   CHECK(refusal(2) == "");
   CHECK(refusal(3) ==
-        "--launch: torchtitan cannot run this plan: its stages free gathered weights, which "
-        "PyTorch's pipelines keep from the first backward pass on; accepted: --zero 2");
+        "--launch: torchtitan cannot run this plan: its stages free gathered weights after "
+        "each pass, which PyTorch's pipelines do after forward passes alone; accepted: --zero 2");
 }
 
 TEST_CASE("launch: parts of the tokens shard with replicas, and read back they do") {

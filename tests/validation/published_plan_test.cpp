@@ -288,6 +288,18 @@ TEST_CASE("published plan: recomputation as the row says") {
         }).starts_with("f:2:recompute: 'some'; accepted: none, selective, pointwise, op, full"));
 }
 
+TEST_CASE(
+    "published plan: torchtitan and accelerate reduce gradients when they do in their files") {
+  const auto every = [](const std::string& framework) {
+    Claim claim = row("DP,1,8,1,4,1,32,1,");
+    claim.what["framework"] = framework;
+    return planned(claim).plan.schedule.reduce_every;
+  };
+  CHECK(every("torchtitan, eager") == ReduceEvery::micro_batch);
+  CHECK(every("HF accelerate 1.2") == ReduceEvery::step);
+  CHECK(every("Megatron-LM core") == ReduceEvery::automatic);
+}
+
 TEST_CASE("published plan: gradients overlap where the trainer's defaults do") {
   const auto buckets = [](const std::string& framework, const std::string& bucket = "") {
     Claim claim = row("DP,1,8,1,4,1,32,1,");
