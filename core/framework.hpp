@@ -1,4 +1,4 @@
-// Whose software trains: what it holds in memory beside tensors and states.
+// The framework that trains, for the memory that it takes besides tensors and optimizer states.
 #pragma once
 
 #include <array>

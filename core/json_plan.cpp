@@ -112,7 +112,7 @@ void fields(auto& visit, Of<Plan> auto& plan) {
                     reduce_precision_rule);
   visit("optimizer", plan.optimizer);
   visit.optional("framework", plan.framework,
-                 "whose memory counts beside tensors and states: pytorch has buckets of all "
+                 "for memory besides tensors and optimizer states: pytorch has buckets of all "
                  "gradients and a loss in FP32, megatron works in place");
   visit("layers", plan.layers);
   visit("schedule", plan.schedule);

@@ -142,7 +142,7 @@ TEST_CASE("experts: what is recomputed is sent again and keeps no tokens of othe
     const Cost once = cost(4, n, Recompute::none), again = cost(4, n, Recompute::full);
     CHECK(again.count * 4 == once.count * 6);
     CHECK(again.bytes * 4 == once.bytes * 6);
-    // A block keeps its input alone, whoever has its experts.
+    // A block keeps only its input, on whichever GPU its experts are.
     const std::int64_t block =
         cost(4, n, Recompute::full).activations - cost(3, n, Recompute::full).activations;
     CHECK(block == 6 * 32 * 64 * 4);
