@@ -55,6 +55,35 @@ bool follows_tokens(const Network& network, LayerId id, const std::vector<Cut>& 
          before.back().sizes == even_split(tokens, ways);
 }
 
+/// Where the devices of a tensor group have tokens of their own before a mixture of experts
+/// (sequence parallelism), they route, send and receive these alone. Not where slots are shared by
+/// tokens of two devices.
+void route_own_tokens(const Network& network, Plan& plan) {
+  const auto cuts_of = [&](LayerId id) -> std::vector<Cut>& {
+    return plan.layers[id.index()].cuts;
+  };
+  std::vector<bool> own(network.layers.size());
+  const auto by_token = [&](LayerId id) {
+    std::vector<Cut>& cuts = cuts_of(id);
+    if (cuts.empty() || cuts.back().dim != Dim::replica) return;
+    const std::size_t ways = cuts.back().sizes.size();
+    cuts.back() = {Dim::token, even_split(network[id].out.extent(Dim::token), ways)};
+  };
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const Layer& layer = network[id];
+    if (const auto* dispatch = layer.kind.as<ExpertDispatch>()) {
+      own[l] = follows_tokens(network, id, cuts_of(id), cuts_of(layer.inputs[0])) &&
+               dispatch->groups % std::ssize(cuts_of(id).back().sizes) == 0;
+      if (!own[l]) continue;
+      for (const LayerId made : router_of(network, layer)) by_token(made);
+    } else if (is_in_mixture(layer)) {
+      own[l] = own[layer.inputs[0].index()];
+    }
+    if (own[l] && moves_tokens(layer)) by_token(id);
+  }
+}
+
 /// Whether so many neighbours can divide the experts.
 bool can_divide(std::size_t ways, std::size_t replicas, std::size_t parts) {
   if (ways <= parts) return parts % ways == 0;
@@ -181,33 +210,10 @@ void expect_experts(const StrategyInput& input) {
                    : fmt::format("accepted: at most {}", experts));
 }
 
-void route_own_tokens(const Network& network, const CutsOf& cuts_of) {
-  std::vector<bool> own(network.layers.size());
-  const auto by_token = [&](LayerId id) {
-    std::vector<Cut>& cuts = cuts_of(id);
-    if (cuts.empty() || cuts.back().dim != Dim::replica) return;
-    const std::size_t ways = cuts.back().sizes.size();
-    cuts.back() = {Dim::token, even_split(network[id].out.extent(Dim::token), ways)};
-  };
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const LayerId id{l};
-    const Layer& layer = network[id];
-    if (const auto* dispatch = layer.kind.as<ExpertDispatch>()) {
-      own[l] = follows_tokens(network, id, cuts_of(id), cuts_of(layer.inputs[0])) &&
-               dispatch->groups % std::ssize(cuts_of(id).back().sizes) == 0;
-      if (!own[l]) continue;
-      for (LayerId made : router_of(network, layer)) by_token(made);
-    } else if (is_in_mixture(layer)) {
-      own[l] = own[layer.inputs[0].index()];
-    }
-    if (own[l] && moves_tokens(layer)) by_token(id);
-  }
-}
-
 void divide_experts(const Network& network, std::size_t ways, std::size_t parts, Plan& plan) {
   const auto joined = [](const LayerPlan& layer) { return layer.joined; };
   if (parts == 1 && std::none_of(plan.layers.begin(), plan.layers.end(), joined)) {
-    route_own_tokens(network, [&](LayerId id) -> auto& { return plan.layers[id.index()].cuts; });
+    route_own_tokens(network, plan);
   }
   if (ways < 2) return;
   const std::size_t within = std::min(ways, parts), across = ways / within;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 #include "core/plan.hpp"
@@ -58,19 +57,11 @@ void expect_experts(const StrategyInput& input);
 [[nodiscard]] bool splits_experts_as_asked(const StrategyInput& input, std::size_t tensor,
                                            std::size_t context = 1);
 
-/// The cuts of a layer, to be changed.
-using CutsOf = std::function<std::vector<Cut>&(LayerId)>;
-
-/// Where the devices of a tensor group have tokens of their own before a mixture of experts
-/// (sequence parallelism), they route, send and receive these alone, as Megatron-LM's dispatcher
-/// for all-to-alls does. Not where slots are shared by tokens of two devices.
-void route_own_tokens(const Network& network, const CutsOf& cuts_of);
-
 /// Divides the experts of each layer among every `ways` replicas that are neighbours (Lepikhin et
 /// al. 2020, "GShard"; Megatron-LM's expert model parallelism): each of them then works for the
 /// samples of all with its own experts. Tokens go to their experts and come back in all-to-alls
 /// among these devices, and gradients of an expert are summed over those that have it. Where groups
-/// of devices share layers, each device of a group sends its tokens (route_own_tokens), else a part
+/// of devices share layers, each device of a group sends its tokens if it has its own, else a part
 /// of the channels, to the same device of other groups, and the group gathers what its experts read
 /// and sums what they make, as Megatron-LM's dispatcher (MoEAlltoAllTokenDispatcher of
 /// megatron/core/transformer/moe/token_dispatcher.py).
