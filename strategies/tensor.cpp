@@ -41,14 +41,21 @@ std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arrangi
                                   const std::vector<ParallelDegrees>& all,
                                   const std::vector<DeviceId>& devices) {
   std::vector<Arrangement> arrangements;
+  const auto shorter = [](const Arrangement& a, const Arrangement& b) {
+    return static_cast<float>(a.cut.step) < static_cast<float>(b.cut.step);
+  };
+  const std::vector<std::vector<DeviceId>> orders = tensor::device_orders(input, devices);
   for (const ParallelDegrees& degrees : all) {
-    arrangements.push_back(arranging.arrange(
-        degrees, tensor::in_groups(input, devices, degrees.tensor, degrees.context)));
+    std::vector<Arrangement> by_order;
+    for (const std::vector<DeviceId>& order : orders) {
+      by_order.push_back(arranging.arrange(
+          degrees, tensor::in_groups(input, order, degrees.tensor, degrees.context)));
+      const std::size_t used = degrees.group() * degrees.pipeline * degrees.data;
+      if (degrees.pipeline == 1 && used == devices.size()) break;  // the same in each
+    }
+    arrangements.push_back(std::move(*std::min_element(by_order.begin(), by_order.end(), shorter)));
   }
-  std::stable_sort(arrangements.begin(), arrangements.end(),
-                   [](const Arrangement& a, const Arrangement& b) {
-                     return static_cast<float>(a.cut.step) < static_cast<float>(b.cut.step);
-                   });
+  std::stable_sort(arrangements.begin(), arrangements.end(), shorter);
   return arrangements;
 }
 

@@ -142,18 +142,22 @@ class Placements {
     arrangings_.push_back(&group.arranging);
     MemoryForecast forecast(input, estimator);
     for (const std::vector<DeviceId>& devices : device_lists(input)) {
+      const std::vector<std::vector<DeviceId>> orders = tensor::device_orders(input, devices);
       for (const ParallelDegrees& degrees : tensor::every_degrees(input, devices)) {
         if (degrees.tensor == 1 && arrangings_.size() > 1) continue;
-        if (input.poll) input.poll();
-        Placed one{arrangings_.size() - 1, degrees,
-                   tensor::in_groups(input, devices, degrees.tensor, degrees.context)};
-        one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
-        const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
-        if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
-        one.slowdown = forecast.slowdown(degrees, one.devices);
-        one.fits_easily = forecast.fits_easily(degrees, one.devices);
-        one.step = one.gain * group.arranging.least_step(degrees, one.devices);
-        push(std::move(one));
+        for (const std::vector<DeviceId>& order : orders) {
+          if (input.poll) input.poll();
+          Placed one{arrangings_.size() - 1, degrees,
+                     tensor::in_groups(input, order, degrees.tensor, degrees.context)};
+          one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
+          const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
+          if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
+          one.slowdown = forecast.slowdown(degrees, one.devices);
+          one.fits_easily = forecast.fits_easily(degrees, one.devices);
+          one.step = one.gain * group.arranging.least_step(degrees, one.devices);
+          push(std::move(one));
+          if (degrees.pipeline == 1) break;
+        }
       }
     }
   }

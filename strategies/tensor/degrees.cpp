@@ -185,6 +185,23 @@ std::vector<DeviceId> in_groups(const StrategyInput& input, const std::vector<De
   return grouped;
 }
 
+std::vector<std::vector<DeviceId>> device_orders(const StrategyInput& input,
+                                                 const std::vector<DeviceId>& devices) {
+  std::vector<std::vector<DeviceId>> orders{devices};
+  const auto speed = [&](DeviceId device) {
+    return input.cluster.model(device).peak_at(input.precision).value;
+  };
+  for (const bool fastest_first : {true, false}) {
+    std::vector<DeviceId> order = devices;
+    std::stable_sort(order.begin(), order.end(), [&](DeviceId a, DeviceId b) {
+      return fastest_first ? speed(a) > speed(b) : speed(a) < speed(b);
+    });
+    const bool known = std::find(orders.begin(), orders.end(), order) != orders.end();
+    if (!known) orders.push_back(std::move(order));
+  }
+  return orders;
+}
+
 std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
                                          const std::vector<DeviceId>& devices) {
   const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));

@@ -15,6 +15,11 @@ namespace parsim::strategies::tensor {
                                               const std::vector<DeviceId>& devices,
                                               std::size_t tensor, std::size_t context = 1);
 
+/// The orders in which stages may take the devices: as listed, and of unlike ones also type by
+/// type, the fastest first and last. Which type a cluster lists first then decides nothing.
+[[nodiscard]] std::vector<std::vector<DeviceId>> device_orders(
+    const StrategyInput& input, const std::vector<DeviceId>& devices);
+
 /// All degrees whose groups, stages and replicas use all devices; with degrees given, as many
 /// devices as possible. Throws InputError if there are none.
 [[nodiscard]] std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
