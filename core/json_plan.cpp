@@ -111,9 +111,10 @@ void fields(auto& visit, Of<Plan> auto& plan) {
   visit.optional_or("reduce_precision", plan.reduce_precision, storage_of(plan.precision),
                     reduce_precision_rule);
   visit("optimizer", plan.optimizer);
-  visit.optional("framework", plan.framework,
-                 "for memory besides tensors and optimizer states: pytorch has buckets of all "
-                 "gradients and a loss in FP32, megatron works in place");
+  visit.optional(
+      "framework", plan.framework,
+      "pytorch has buckets of all gradients and a loss in FP32; megatron works in place, "
+      "and gathers tokens for each pass of a dense layer");
   visit("layers", plan.layers);
   visit("schedule", plan.schedule);
   visit("buckets", plan.buckets);

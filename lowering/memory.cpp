@@ -6,6 +6,7 @@
 
 #include "core/fp8.hpp"
 #include "lowering/plan_fragments.hpp"
+#include "lowering/recompute.hpp"
 #include "lowering/zero_schedule.hpp"
 
 namespace parsim::lowering {
@@ -207,9 +208,9 @@ void Accounting::received(const FanOut::Arrival& arrival, LayerId producer, Laye
   const bool for_weights =
       stays && !splits_.empty() &&
       (splits_[reader.index()] || (in_its_place && operand_[producer.index()]));
-  // A dense layer drops what it has gathered once more before its backward pass.
-  const bool with_reader =
-      arrival.again && dropped_[reader.index()] && network_[reader].kind.as<Dense>() == nullptr;
+  const bool once_more = movement.pattern == Pattern::all_gather &&
+                         gathers_for_each_pass(network_[reader], plan_.framework);
+  const bool with_reader = arrival.again && dropped_[reader.index()] && !once_more;
   std::int64_t moved = 0;
   for (const Region& region : movement.regions) moved += region.volume();
   for (std::size_t d = 0; d < movement.devices.size(); ++d) {
@@ -291,19 +292,24 @@ void Accounting::states() {
       if (group.zero_stage == 0 && !served) copies[device.index()] += elements * travelling;
     }
   }
-  // A single bucket of all gradients is summed in place if its precision does not change, also
-  // where parts of it are summed over other devices (an embedding that stages share).
+  // A single bucket of all gradients is summed by parts after the backward pass if its precision
+  // does not change, also where parts of it are summed over other devices (an embedding that stages
+  // share).
   const bool one_bucket = bucket_order(network_, plan_).size() == 1;
-  for (std::size_t d = 0; d < use_.size(); ++d) {
+  for (std::size_t d = 0; d < use_.size() && plan_.framework != Framework::megatron; ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
     std::int64_t bytes = 0;
-    const bool in_place = plan_.framework == Framework::megatron ||
-                          ((one_bucket || buckets[d].size() == 1) && travelling == gradient_);
-    for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()) && !in_place; ++b)
-      bytes += buckets[d][b];
-    if (!in_place) bytes = std::max(bytes, copies[d]);
-    use_[d].communication = Bytes{kept_[d].largest_arrival + bytes};
+    if ((one_bucket || buckets[d].size() == 1) && travelling == gradient_) {
+      bytes = std::min(copies[d], most_flattened * travelling);
+    } else {
+      for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()); ++b)
+        bytes += buckets[d][b];
+      bytes = std::max(bytes, copies[d]);
+    }
+    use_[d].communication = Bytes{bytes};
   }
+  for (std::size_t d = 0; d < use_.size(); ++d)
+    use_[d].communication += Bytes{kept_[d].largest_arrival};
   add_gathered_and_scattered(groups, scatters);
 }
 

@@ -31,6 +31,11 @@ struct MemoryUse {
 /// Bytes of a parameter's optimizer states: fp32 numbers, and an fp32 copy of a 16-bit weight.
 [[nodiscard]] std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer);
 
+/// Gradients that are copied at a time into a buffer that replicas sum, where all are summed after
+/// the backward pass: DeepSpeed's elements_per_buffer (deepspeed/runtime/engine.py,
+/// buffered_allreduce_fallback).
+inline constexpr std::int64_t most_flattened = 500'000'000;
+
 /// By layer, bytes of an element that the backward pass keeps: of its output, if its own gradient
 /// or that of a layer that reads it follows from it, and a byte of a dropout's mask. Functions that
 /// work in place keep nothing of their own: what they need counts where their memory is. A loss
@@ -56,9 +61,10 @@ struct MemoryUse {
 ///                          views take their input's place. Dropped outputs count from when they
 ///                          are computed again to their backward, and keep what they are made of
 ///     communication        the largest received piece; buckets of gradients that replicas sum:
-///                          under PyTorch all of them, with ZeRO the two largest, a single one in
-///                          place, as all are under Megatron-LM (core/framework.hpp); and the sharded weights and
-///                          gradients that are whole at a time (zero_schedule.hpp)
+///                          under PyTorch all of them, of a single one most_flattened gradients,
+///                          with ZeRO the two largest; in place under Megatron-LM
+///                          (core/framework.hpp); and the sharded weights and gradients that are
+///                          whole at a time (zero_schedule.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
 /// libraries, their buffers and fragmentation are not counted (headroom.hpp).

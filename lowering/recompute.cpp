@@ -75,6 +75,12 @@ bool backward_follows_forward(const Schedule& schedule, std::int32_t stage) {
 
 }  // namespace
 
+bool gathers_for_each_pass(const Layer& reader, Framework framework) {
+  if (reader.kind.as<Attention>() != nullptr) return true;
+  return framework == Framework::megatron && reader.kind.as<Dense>() != nullptr &&
+         reader.out.region_axis(Dim::expert) == 0;
+}
+
 std::vector<bool> dropped_outputs(const Network& network, const Plan& plan) {
   std::vector<bool> dropped(network.layers.size());
   const bool any = std::any_of(plan.layers.begin(), plan.layers.end(),

@@ -14,6 +14,13 @@ namespace parsim::lowering {
 /// kept even if the plan marks its layer for recomputation.
 [[nodiscard]] std::vector<bool> dropped_outputs(const Network& network, const Plan& plan);
 
+/// Whether what devices have gathered for a layer is gathered once for the recomputation of its
+/// output and once more for its backward pass, not kept in between: keys and values of attention
+/// (TransformerEngine's AttnFuncWithCPAndKVAllGather, PyTorch's
+/// _templated_ring_attention_backward), and operands of Megatron-LM's dense layers
+/// (core/framework.hpp), but not those of experts.
+[[nodiscard]] bool gathers_for_each_pass(const Layer& reader, Framework framework);
+
 /// A layer's forward, recompute or backward pass, while a stage processes a micro-batch.
 struct LayerVisit {
   LayerId layer;

@@ -57,6 +57,7 @@ class Walk {
   /// Where the dates of a layer begin in a row of the table, or in the table.
   struct Offsets {
     std::size_t ready = 0, arrivals = 0, legs = 0, again = 0, legs_again = 0;
+    std::size_t last = 0, legs_last = 0;  ///< for backward, where recomputation has its own
   };
   /// A fragment's sum as the walk goes on.
   struct SumState {
@@ -103,8 +104,10 @@ class Walk {
   When arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
   void await_departures(LayerId id, std::int32_t m);
   /// Gathers operands again that were dropped after forward: what kernels that read them wait for.
+  /// repeated   for recomputation; else for backward
   /// by_chunk   without those that come in parts, see arrived_operands
-  [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m, bool by_chunk = false);
+  [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m, bool repeated = false,
+                                          bool by_chunk = false);
   void backward(LayerId id, std::int32_t m, bool weights_later);
   void weight_gradients(LayerId id, std::int32_t m);
   // Ring attention: walk_ring.hpp. `start` is by cell.
@@ -198,8 +201,9 @@ class Walk {
   [[nodiscard]] Offsets offsets(LayerId id, std::int32_t m) const {
     const Offsets& in_row = offsets_[id.index()];
     const std::size_t first = row(m) * row_size_;
-    return {first + in_row.ready, first + in_row.arrivals, first + in_row.legs,
-            first + in_row.again, first + in_row.legs_again};
+    return {first + in_row.ready,    first + in_row.arrivals,   first + in_row.legs,
+            first + in_row.again,    first + in_row.legs_again, first + in_row.last,
+            first + in_row.legs_last};
   }
   /// The stream of values (or gradients, if `back`) between two layers: between stages a stream of
   /// its own.

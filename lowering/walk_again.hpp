@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "lowering/recompute.hpp"
 #include "lowering/walk.hpp"
 
 namespace parsim::lowering {
@@ -57,10 +58,12 @@ void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
 }
 
 template <class Sink>
-auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) -> After {
+auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool repeated, bool by_chunk)
+    -> After {
   After all = Sink::nothing();
   if (!regathers_) return all;
   const Layer& layer = parts_.network[id];
+  const bool anew = !repeated && gathers_for_each_pass(layer, parts_.plan->framework);
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
     if (source(producer) || !parts_.layers[producer.index()]->plan.regather) continue;
@@ -76,8 +79,11 @@ auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m, bool by_chunk) 
       if (!arrival.again) continue;
       const Offsets dates = offsets(producer, m);
       const GatherRing& ring = arrival.ring;
-      When& arrived = table_[dates.again + index];
-      When* in_parts = ring.empty() ? nullptr : &table_[dates.legs_again + arrival.first_leg];
+      const bool last = anew && arrival.movement.pattern == Pattern::all_gather;
+      When& arrived = table_[(last ? dates.last : dates.again) + index];
+      When* in_parts =
+          ring.empty() ? nullptr
+                       : &table_[(last ? dates.legs_last : dates.legs_again) + arrival.first_leg];
       if (arrived == Sink::not_yet) {
         After after = Sink::nothing();
         for (const std::int32_t cell : arrival.movement.producers) {

@@ -51,8 +51,10 @@ void Walk<Sink>::lay_out() {
     last_backward_[l].assign(cells, Sink::never);
     const std::size_t legs = fan == nullptr ? 0 : fan->legs;
     const std::size_t again = size + cells + arrivals + legs;
-    offsets_[l] = {size, size + cells, size + cells + arrivals, again, again + arrivals};
-    size = again + (parts_.layers[l]->plan.regather ? arrivals + legs : 0);
+    const std::size_t last = again + (parts_.layers[l]->plan.regather ? arrivals + legs : 0);
+    offsets_[l] = {size, size + cells,   size + cells + arrivals, again, again + arrivals,
+                   last, last + arrivals};
+    size = last + (last - again);
     regathers_ = regathers_ || parts_.layers[l]->plan.regather;
     repeats_sums_ = repeats_sums_ || (parts_.dropped[l] && parts_.layers[l]->partial_sums);
   }
@@ -214,7 +216,7 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again, bool more) {
   const bool others = aligned_operands(id, m);
   if (again) {
     await_departures(id, m);
-    const After regathered = regathered_operands(id, m, !layer.chunks.empty());
+    const After regathered = regathered_operands(id, m, true, !layer.chunks.empty());
     for (After& after : after_) Sink::merge(after, regathered);
   }
   if (!layer.chunks.empty()) {

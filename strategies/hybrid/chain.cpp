@@ -47,12 +47,14 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
     sizes.push_back(static_cast<double>(elements * element_bytes(input.reduce_precision)));
   }
   std::sort(sizes.rbegin(), sizes.rend());
-  // An only one is summed where it lies.
-  const bool in_place =
-      sizes[1] == 0 && element_bytes(input.reduce_precision) ==
-                           lowering::gradient_bytes(input.precision, input.reduce_precision);
-  if (in_place || input.framework == Framework::megatron) return 0;
+  if (input.framework == Framework::megatron) return 0;
+  const std::int64_t travelling = element_bytes(input.reduce_precision);
   const bool stay = input.zero_stage.value_or(0) == 0 && input.sync != Sync::Kind::server;
+  if (sizes[1] == 0 &&
+      travelling == lowering::gradient_bytes(input.precision, input.reduce_precision)) {
+    return stay ? std::min(sizes[0], static_cast<double>(lowering::most_flattened * travelling))
+                : 0;
+  }
   return stay ? std::accumulate(sizes.begin(), sizes.end(), 0.0) : sizes[0] + sizes[1];
 }
 

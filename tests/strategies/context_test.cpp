@@ -220,6 +220,12 @@ TEST_CASE("context: keys and values are gathered twice and their gradients scatt
     const Moved scattered = moved(dag, CollectiveKind::reduce_scatter);
     CHECK(scattered.collectives == 2 * 2);
     CHECK(scattered.gradients == 2 * 2 * (n - 1) * whole);
+    // And for the forward pass that is repeated: TransformerEngine's function gathers in both of
+    // its passes.
+    const ExecDag again =
+        context_dag(world, 3, ContextExchange::all_gather, strategies::Recompute::full);
+    CHECK(moved(again, CollectiveKind::all_gather).values == 3 * 2 * 2 * (n - 1) * whole);
+    CHECK(moved(again, CollectiveKind::reduce_scatter).gradients == scattered.gradients);
   }
 }
 

@@ -146,13 +146,18 @@ TEST_CASE("tensor: sequence parallelism scatters and gathers what were all-reduc
   // reduce-scatters where there were four all-reduces, of the same bytes, and two all-gathers more:
   // backward gathers again what the products have read.
   const World world(gpt, "nvswitch:4,device=v100-sxm2,rate=130GB/s");
-  std::map<CollectiveKind, int> count[2];
-  std::int64_t bytes[2] = {0, 0};
-  for (const bool sequence : {false, true}) {
+  struct Sums {
+    std::map<CollectiveKind, int> count;
+    std::int64_t bytes = 0;
+  };
+  const auto sums = [&](bool sequence, Recompute recompute, Framework framework) {
     StrategyInput input = asked(world, 4, 4, 1, 1);
     input.sequence_parallel = sequence;
-    const Plan plan = plan_tensor(input);
+    input.recompute = recompute;
+    input.framework = framework;
+    const Plan plan = with_memory_options(input, plan_tensor(input));
     const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    Sums all;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const Op op = dag.op(OpId{i});
       const auto* collective = std::get_if<Collective>(&op);
@@ -161,14 +166,25 @@ TEST_CASE("tensor: sequence parallelism scatters and gathers what were all-reduc
           world.network.layers[static_cast<std::size_t>(dag.tensor(collective->slice.tensor).index)]
               .name;
       if (!name.starts_with("block0")) continue;
-      ++count[sequence][collective->kind];
-      bytes[sequence] += bytes_received(dag, OpId{i}).value;
+      ++all.count[collective->kind];
+      all.bytes += bytes_received(dag, OpId{i}).value;
     }
+    return all;
+  };
+  const Sums reduced = sums(false, Recompute::none, Framework::pytorch);
+  CHECK(reduced.count == std::map<CollectiveKind, int>{{CollectiveKind::all_reduce, 4}});
+  for (const Framework framework : {Framework::pytorch, Framework::megatron}) {
+    const Sums shared = sums(true, Recompute::none, framework);
+    CHECK(shared.count == std::map<CollectiveKind, int>{{CollectiveKind::all_gather, 6},
+                                                        {CollectiveKind::reduce_scatter, 4}});
+    CHECK(shared.bytes == reduced.bytes / 8 * 10);
+    // The forward pass that is repeated gathers and scatters, too. PyTorch's backward pass has what
+    // it gathered, Megatron-LM's does not.
+    const int more = framework == Framework::megatron ? 2 : 0;
+    CHECK(sums(true, Recompute::full, framework).count ==
+          std::map<CollectiveKind, int>{{CollectiveKind::all_gather, 6 + more},
+                                        {CollectiveKind::reduce_scatter, 6}});
   }
-  CHECK(count[0] == std::map<CollectiveKind, int>{{CollectiveKind::all_reduce, 4}});
-  CHECK(count[1] == std::map<CollectiveKind, int>{{CollectiveKind::all_gather, 6},
-                                                  {CollectiveKind::reduce_scatter, 4}});
-  CHECK(bytes[1] == bytes[0] / 8 * 10);
 }
 
 TEST_CASE("tensor: sequence parallelism that shares nothing is noted") {
