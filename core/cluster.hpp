@@ -52,6 +52,7 @@ struct Upkeep {
 /// A type of device: one row of the device table.
 struct DeviceModel {
   std::string name;  ///< "v100-sxm2"
+  std::string base;  ///< the type that it was described from; "" for types of their own
   DeviceKind kind = DeviceKind::gpu;
   std::string architecture;          ///< CUDA compute capability "7.0", or "" if it has none
   std::int32_t multiprocessors = 0;  ///< SMs, compute units or cores
@@ -67,6 +68,8 @@ struct DeviceModel {
   [[nodiscard]] FlopsPerSecond peak_at(Precision p) const {
     return multiplies_in_fp8(p) ? fp8_peak : peak[static_cast<std::size_t>(p)];
   }
+  /// The type whose measured kernels it has, as shares of its own rates.
+  [[nodiscard]] const std::string& measured_type() const { return base.empty() ? name : base; }
   friend bool operator==(const DeviceModel&, const DeviceModel&) = default;
 };
 

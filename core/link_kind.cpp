@@ -77,8 +77,9 @@ std::optional<double> median_of(const std::vector<const MeasuredLinks*>& rows, M
 bool is_module(const DeviceModel& model) {
   // Those of which no card for a slot is sold are not called SXM.
   constexpr std::string_view modules_only[] = {"gh200", "gb200", "gb300", "b300", "h20"};
-  return model.name.find("sxm") != std::string::npos ||
-         std::find(std::begin(modules_only), std::end(modules_only), model.name) !=
+  const std::string& type = model.measured_type();
+  return type.find("sxm") != std::string::npos ||
+         std::find(std::begin(modules_only), std::end(modules_only), type) !=
              std::end(modules_only);
 }
 

@@ -58,8 +58,8 @@ namespace {
 /// AMD's own library has NCCL's algorithms; no measurements of it are built in.
 std::string library_name(const Cluster& cluster) {
   const bool amd = std::any_of(cluster.models.begin(), cluster.models.end(), [](const auto& model) {
-    return model.name.starts_with("mi") && model.name.size() > 2 && model.name[2] >= '0' &&
-           model.name[2] <= '9';
+    const std::string& type = model.measured_type();
+    return type.starts_with("mi") && type.size() > 2 && type[2] >= '0' && type[2] <= '9';
   });
   return amd ? "RCCL (with constants borrowed from NCCL)" : "NCCL";
 }

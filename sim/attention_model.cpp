@@ -76,7 +76,7 @@ AttentionRates automatic_rates(const DeviceModel& device) {
   double least = std::numeric_limits<double>::infinity();
   for (const AttentionModel& model : attention_models()) {
     if (is_optional(model)) continue;
-    if (model.device == device.name) return {model, Origin::modelled};
+    if (model.device == device.measured_type()) return {model, Origin::modelled};
     // Of one generation first: 8.9 is nearer to 8.0 than to 9.0.
     constexpr double another_generation = 10;
     const double distance =
@@ -96,7 +96,7 @@ AttentionRates attention_rates(const DeviceModel& device, AttentionKernel kernel
   AttentionRates automatic = automatic_rates(device);
   const std::string_view older = name_of(AttentionKernel::xformers);
   if (kernel == AttentionKernel::automatic || automatic.model->kernel == older) return automatic;
-  if (const AttentionModel* own = find(device.name, name_of(kernel))) {
+  if (const AttentionModel* own = find(device.measured_type(), name_of(kernel))) {
     return {*own, kernel == AttentionKernel::triton ? Origin::guessed : Origin::modelled};
   }
   const AttentionModel* there = find(reference, name_of(AttentionKernel::automatic));

@@ -148,7 +148,7 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
                     (precision == Precision::bf16 && assumed_capability(model) >= first_with_bf16);
   const Precision operands = half ? Precision::fp16 : precision;
   for (const Coefficients& row : coefficients()) {
-    if (row.operands == operands && model.name.starts_with(row.family)) {
+    if (row.operands == operands && model.measured_type().starts_with(row.family)) {
       return {&row, Origin::modelled};
     }
   }

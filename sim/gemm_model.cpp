@@ -106,9 +106,11 @@ std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision preci
   const std::string_view format = !fp8                                    ? "bf16"
                                   : precision == Precision::fp8_blockwise ? "fp8_block"
                                                                           : "fp8";
-  const auto same = std::find_if(std::begin(same_chips), std::end(same_chips),
-                                 [&](const auto& entry) { return entry.first == model.name; });
-  const std::string_view measured = same == std::end(same_chips) ? model.name : same->second;
+  const auto same =
+      std::find_if(std::begin(same_chips), std::end(same_chips),
+                   [&](const auto& entry) { return entry.first == model.measured_type(); });
+  const std::string_view measured =
+      same == std::end(same_chips) ? model.measured_type() : same->second;
   const std::vector<GemmModel>& all = gemm_models();
   const auto row_of = [&](std::string_view device) {
     return std::find_if(all.begin(), all.end(), [&](const GemmModel& one) {

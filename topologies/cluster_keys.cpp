@@ -56,7 +56,9 @@ const Keys& device_type_keys() {
     }
     for (const Key& one :
          {key<QuantityText>("memory"), key<QuantityText>("memory_rate"), price_key(), power_key(),
-          idle_power_key(), mtbf_key(), key<Label>("label"), key<Text>("source"),
+          idle_power_key(),
+          key<QuantityText>("power_limit", "below power; slows kernels that compute"), mtbf_key(),
+          key<Label>("label"), key<Text>("source"),
           key<TableOf<number_source_keys>>("sources", "label: source")}) {
       made.keys.push_back(one);
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -78,6 +79,25 @@ void check_idle(std::optional<Watts> idle, std::optional<Watts> power, const std
 }
 
 }  // namespace
+
+void limit_power(DeviceModel& model, Watts limit, const std::string& where) {
+  const std::optional<Watts> power = model.upkeep.power, idle = model.upkeep.idle();
+  if (!power) {
+    throw InputError(where, fmt::format("'{}' without a power", model.name),
+                     "accepted: together with power, that of the card without the limit");
+  }
+  if (limit.value > power->value || limit.value <= idle->value) {
+    throw InputError(
+        where, to_text(limit),
+        fmt::format("accepted: up to the card's {}, and more than the {} that it draws "
+                    "without kernels",
+                    to_text(*power), to_text(*idle)));
+  }
+  const double clock = std::cbrt((limit.value - idle->value) / (power->value - idle->value));
+  for (FlopsPerSecond& peak : model.peak) peak = peak * clock;
+  model.fp8_peak = model.fp8_peak * clock;
+  model.upkeep.power = limit;
+}
 
 Upkeep read_upkeep(const Fields& fields, Upkeep known) {
   for (const std::string_view key : upkeep_keys) {
@@ -195,7 +215,10 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
   const Fields fields(entry, file, "device_types", device_type_keys());
   DeviceModel model;
   const auto base = fields.maybe_text("base");
-  if (base) model = find_device_type(known, *base, fields.where("base"));
+  if (base) {
+    model = find_device_type(known, *base, fields.where("base"));
+    model.base = model.measured_type();
+  }
   model.provenance = read_provenance(fields, model);
   model.name = fields.text("name");
   if (const auto kind = fields.maybe_text("kind")) {
@@ -233,6 +256,10 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
     model.memory_rate = positive(parse_rate(fields.text("memory_rate"), where), where);
   }
   model.upkeep = read_upkeep(fields, model.upkeep);
+  if (const auto text = fields.maybe_text("power_limit")) {
+    const std::string where = fields.where("power_limit");
+    limit_power(model, parse_power(*text, where), where);
+  }
   return model;
 }
 

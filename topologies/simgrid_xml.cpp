@@ -80,6 +80,7 @@ class PlatformWriter {
         {memory, fmt::format("{} B", device.memory.value)}};
     for (const auto& [key, value] : props) prop(6, key, value);
     if (model.fp8_peak.value > 0) prop(6, fp8, peak(Precision::fp8));
+    if (!model.base.empty()) prop(6, base, model.base);
     text_ += "    </host>\n";
   }
 

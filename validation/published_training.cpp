@@ -20,6 +20,7 @@
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
 #include "strategies/strategies.hpp"
+#include "topologies/changes.hpp"
 #include "validation/agreeing_columns.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
@@ -43,6 +44,35 @@ void set_memory(const Claim& claim, Cluster& cluster) {
   }
 }
 
+/// The number before `unit` in the column `machine`, where `word` comes right before it: "HBM2e 2.4
+/// TB/s", "at 500 W". Nothing where it is not so.
+std::optional<double> stated(const Claim& claim, std::string_view word, std::string_view unit) {
+  const std::string text = column(claim, "machine");
+  for (std::size_t end = text.find(unit); end != std::string::npos;
+       end = text.find(unit, end + 1)) {
+    const std::size_t begin = text.find_last_not_of("0123456789.", end - 1) + 1;
+    const auto number = to_number<double>(text.substr(begin, end - begin));
+    const std::string before = text.substr(0, begin);
+    const std::size_t last = before.find_last_not_of(' ');
+    const std::size_t first = before.find_last_of(" (,", last) + 1;
+    if (number && before.substr(first).starts_with(word)) return number;
+  }
+  return std::nullopt;
+}
+
+/// Sets what the machine's description says of cards that are not those of the data sheet: the rate
+/// of their memory, and a limit of their power.
+void set_rates(const Claim& claim, Cluster& cluster) {
+  const std::optional<double> terabytes = stated(claim, "HBM", " TB/s");
+  const std::optional<double> watts = stated(claim, "at", " W");
+  for (DeviceModel& model : cluster.models) {
+    if (model.kind != DeviceKind::gpu) continue;
+    if (terabytes) model.memory_rate = BytesPerSecond{*terabytes * 1e12};
+    if (watts && model.upkeep.power && *watts < model.upkeep.power->value)
+      topologies::limit_power(model, Watts{*watts}, location_of(claim, "machine"));
+  }
+}
+
 PeakMemory memory_of(const strategies::StrategyInput& input, const Plan& plan) {
   const std::vector<lowering::MemoryUse> uses =
       lowering::memory_use(input.network, input.cluster, plan);
@@ -61,6 +91,7 @@ PeakMemory memory_of(const strategies::StrategyInput& input, const Plan& plan) {
 Cluster training_cluster(const Claim& claim) {
   Cluster cluster = cluster_of(claim);
   set_memory(claim, cluster);
+  set_rates(claim, cluster);
   return cluster;
 }
 

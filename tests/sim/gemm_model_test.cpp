@@ -252,6 +252,20 @@ TEST_CASE("GEMM model: cards of the A100's chip have its products at their own m
   CHECK_FALSE(gemm_model_of(topologies::device_model("a30", "test"), Precision::bf16));
 }
 
+TEST_CASE("GEMM model: a card that is described from another has its products at its own rates") {
+  DeviceModel own = topologies::device_model("h100-sxm5", "test");
+  own.base = own.name;
+  own.name = "mine";
+  const auto time = [&] {
+    const auto model = gemm_model_of(own, Precision::bf16);
+    REQUIRE(model);
+    return microseconds(*model, 8192, 8192, 8192, 1, model->burst);
+  };
+  const double known = time();
+  for (FlopsPerSecond& peak : own.peak) peak = peak * 0.8;
+  CHECK(time() == testing::approx(known / 0.8).epsilon(0.01));
+}
+
 TEST_CASE("GEMM model: waves are steep on an A100 and smooth on an H100") {
   // Measured on 4096 x 4096 weights: 768 rows 108 us, 769 rows 218 us on an A100.
   const auto step = [](const std::string& device) {

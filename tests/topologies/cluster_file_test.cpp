@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -10,6 +11,7 @@
 #include "core/errors.hpp"
 #include "core/routes.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/refusal.hpp"
 #include "topologies/document.hpp"
 #include "topologies/pattern.hpp"
 #include "topologies/topologies.hpp"
@@ -124,6 +126,7 @@ links = [{ a = "gpu0", b = "odd", rate = "1 GB/s", latency = "1 us" }]
   REQUIRE(cluster.models.size() == 2);
   DeviceModel big = device_model("t4", "here");
   big.name = "big-t4";
+  big.base = "t4";
   big.memory = Bytes{std::int64_t{32} << 30};
   big.provenance.push_back({"memory", Label::guessed, "wishful thinking"});
   CHECK(cluster.models[0] == big);
@@ -132,6 +135,34 @@ links = [{ a = "gpu0", b = "odd", rate = "1 GB/s", latency = "1 us" }]
   CHECK(cluster.models[1].provenance == std::vector{Provenance{"*", Label::measured, "my bench"}});
   CHECK(device_names(cluster) == Names{"box.gpu0", "box.odd"});
   CHECK(cluster.devices[1].memory == Bytes{std::int64_t{1} << 30});
+}
+
+TEST_CASE("cluster files: a limit of a card's power lowers its clock, by hand") {
+  const auto types = [](const std::string& more) {
+    return parse_cluster("[[device_types]]\nname = \"capped\"\nbase = \"h100-sxm5\"\n" + more +
+                             "\n[[device_types]]\nname = \"more\"\nbase = \"capped\"\n"
+                             "[[nodes]]\nname = \"box\"\ndevices = [{ model = \"more\" }]\n",
+                         "own.toml")
+        .models.at(0);
+  };
+  const DeviceModel whole = device_model("h100-sxm5", "here");
+  REQUIRE(whole.upkeep.power == Watts{700});
+  // Without kernels it draws a fifth, 140 W: 360 of 560 W are left for the clock's cube.
+  const double clock = std::cbrt(360.0 / 560);
+  const DeviceModel capped = types("power_limit = \"500 W\"");
+  CHECK(capped.peak_at(Precision::bf16).value ==
+        testing::approx(clock * whole.peak_at(Precision::bf16).value));
+  CHECK(capped.fp8_peak.value == testing::approx(clock * whole.fp8_peak.value));
+  CHECK(capped.memory_rate == whole.memory_rate);
+  CHECK(capped.upkeep.power == Watts{500});
+  CHECK(capped.measured_type() == "h100-sxm5");
+  CHECK(types("power_limit = \"700 W\"").peak == whole.peak);
+  CHECK(
+      testing::refusal_of([&] { types("power_limit = \"800 W\""); }) ==
+      "own.toml:4:device_types.power_limit: 800 W; accepted: up to the card's 700 W, and more than "
+      "the 140 W that it draws without kernels");
+  CHECK(testing::refusal_of([&] { types("power_limit = \"140 W\""); }).find("140 W; accepted") !=
+        std::string::npos);
 }
 
 TEST_CASE("cluster files: an overridden rate is of the data sheet where the link's was") {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "networks/networks.hpp"
@@ -437,6 +438,23 @@ TEST_CASE("published plan: memory is that of the fullest GPU, of the size that t
   CHECK(Training(claim).memory().memory == Bytes{std::int64_t{40} << 30});
   claim.what["gpu_mem_gb"] = "82";  // no other card
   CHECK(Training(claim).memory().memory == Bytes{std::int64_t{80} << 30});
+}
+
+TEST_CASE("published plan: a machine's description may lower the rates of its cards") {
+  const auto model = [](const std::string& machine) {
+    Claim claim = row("3D,2,2,2,4,3,24,,");
+    claim.what["machine"] = machine;
+    return Training(claim).cluster().models.at(0);
+  };
+  const DeviceModel whole = model("box of 8, 2 TB/s in all, at most 500 W");
+  CHECK(whole == model("box"));
+  const DeviceModel other = model("8x A100 80 GB (HBM2e 1.5 TB/s) at 300 W");
+  CHECK(other.memory_rate == BytesPerSecond{1.5e12});
+  CHECK(other.upkeep.power == Watts{300});
+  // 400 W, 80 of them without kernels.
+  CHECK(other.peak_at(Precision::bf16).value ==
+        testing::approx(whole.peak_at(Precision::bf16).value * std::cbrt(220.0 / 320)));
+  CHECK(model("box at 400 W").peak == whole.peak);
 }
 
 TEST_CASE("published plan: of a run that failed there is a verdict on its memory") {

@@ -23,6 +23,7 @@ inline constexpr std::string_view name = "parsim.name", node = "parsim.node",
                                   multiprocessors = "parsim.multiprocessors", fp32 = "parsim.fp32",
                                   tf32 = "parsim.tf32", fp16 = "parsim.fp16", bf16 = "parsim.bf16",
                                   fp8 = "parsim.fp8",  // absent: none
+    base = "parsim.base",                              // absent: none
     memory_rate = "parsim.memory_rate", model_memory = "parsim.model_memory",
                                   memory = "parsim.memory", a = "parsim.a", b = "parsim.b",
                                   label = "parsim.label", source = "parsim.source",

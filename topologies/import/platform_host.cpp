@@ -44,6 +44,7 @@ std::optional<DeviceModel> model_of_props(const PlatformPoint& host, const std::
   DeviceModel model;
   model.name = name;
   model.kind = text(kind) == "cpu" ? DeviceKind::cpu : DeviceKind::gpu;
+  model.base = prop_of(host.props, base).value_or("");
   model.architecture = prop_of(host.props, architecture).value_or("");
   model.multiprocessors = static_cast<std::int32_t>(
       parse_bytes(text(multiprocessors) + " B", where(multiprocessors)).value);
