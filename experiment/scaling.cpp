@@ -22,6 +22,22 @@ std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpu
   return counts;
 }
 
+namespace {
+
+void choose_reference(Scaling& scaling) {
+  for (const ScalingPoint& point : scaling.points) {
+    if (!point.samples_per_second || point.fits < scaling.reference_fits) continue;
+    const bool first = scaling.reference_gpus == 0 || point.fits > scaling.reference_fits;
+    if (!first && point.gpus != scaling.reference_gpus) continue;
+    const double rate = *point.samples_per_second / static_cast<double>(point.gpus);
+    scaling.reference = first ? rate : std::max(scaling.reference, rate);
+    scaling.reference_gpus = point.gpus;
+    scaling.reference_fits = point.fits;
+  }
+}
+
+}  // namespace
+
 Scaling scale(const Experiment& experiment,
               const std::vector<const strategies::Strategy*>& strategies,
               const std::vector<std::int64_t>& counts, bool quiet) {
@@ -46,22 +62,19 @@ Scaling scale(const Experiment& experiment,
     Planner planner(smaller);
     for (const strategies::Strategy* strategy : strategies) {
       progress.next(fmt::format("{} on {}", strategy->name, count));
-      ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}};
+      ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}, {}};
       try {
         const RunResult result =
             run_plan(smaller, planner.plan(*strategy, &progress), Operations::folded).result;
         point.samples_per_second = result.samples_per_second;
         point.fits = result.fits();
-      } catch (const InputError&) {  // no plan for so few GPUs
+      } catch (const InputError& error) {
+        point.reason = error.what();
       }
       scaling.points.push_back(std::move(point));
     }
   }
-  for (const ScalingPoint& point : scaling.points) {
-    if (point.gpus != counts.front()) continue;
-    scaling.reference = std::max(scaling.reference, point.samples_per_second.value_or(0.0) /
-                                                        static_cast<double>(point.gpus));
-  }
+  choose_reference(scaling);
   for (ScalingPoint& point : scaling.points) {
     if (point.samples_per_second && scaling.reference > 0) {
       point.speedup = *point.samples_per_second / scaling.reference;

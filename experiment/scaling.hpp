@@ -12,18 +12,23 @@
 
 namespace parsim::experiment {
 
-/// One strategy on the first `gpus` GPUs. Without a plan there are only the names.
+/// One strategy on the first `gpus` GPUs. Without a plan there are only the names and why.
 struct ScalingPoint {
   std::int64_t gpus = 0, batch = 0;
   std::string strategy;
   std::optional<double> samples_per_second;
   bool fits = false;
   std::optional<double> speedup;  ///< over `reference`
+  std::string reason;             ///< why there is no plan; "" if there is one
 };
 
 struct Scaling {
   std::vector<ScalingPoint> points;  ///< by number of GPUs, then in the order of the strategies
-  double reference = 0.0;  ///< samples/s of the fastest strategy on the fewest GPUs, for one GPU
+  /// Samples/s for each GPU of the fastest plan on the fewest GPUs on which one fits in memory; if
+  /// none ever does, on which there is one.
+  double reference = 0.0;
+  std::int64_t reference_gpus = 0;
+  bool reference_fits = false;
 };
 
 /// "1,2,4,8" as ascending numbers. Throws InputError for anything else or more than the cluster

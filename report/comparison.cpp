@@ -198,6 +198,9 @@ Document report_comparison(const experiment::Experiment& experiment,
   const auto note = [&](std::string line) {
     if (!line.empty()) document.notes.push_back(std::move(line));
   };
+  if (scaling != nullptr) {
+    for (std::string& line : scaling_notes(*scaling)) note(std::move(line));
+  }
   const auto does_not_fit = [](R r) {
     return r.strategy == "data" && r.error.empty() && !r.fits();
   };

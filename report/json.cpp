@@ -88,8 +88,10 @@ void fields(auto& visit, json::Of<ScalingRow> auto& row) {
   visit("batch", row.point.batch, from_one);
   visit("strategy", row.point.strategy);
   visit("throughput_samples_per_s", row.point.samples_per_second);
-  visit("speedup", row.point.speedup);
+  visit("speedup", row.point.speedup,
+        "over one GPU's share of the fastest plan on the fewest GPUs on which one fits");
   visit("fits", row.point.fits);
+  visit.optional("reason", row.point.reason, "why there is no plan");
 }
 
 /// A row of compare.

@@ -45,5 +45,32 @@ TEST_CASE("scaling: a speed-up is over the fastest strategy on the fewest GPUs, 
   }
 }
 
+TEST_CASE("scaling: the reference is of the fewest GPUs with a plan that fits, and gaps say why") {
+  Request request = lenet("star:4,device=v100-sxm2,rate=1GB/s");
+  request.batch = 64;
+  const std::vector<const strategies::Strategy*> data{&strategies::strategy("data", "test")};
+  const auto scaling = [&](const std::string& memory) {
+    request.overrides = {"devices.*.memory=" + memory};
+    return scale(Experiment(request), data, {1, 2, 4}, true);
+  };
+  const Scaling all = scaling("16GiB");
+  CHECK(all.reference_gpus == 1);
+  CHECK(all.reference_fits);
+  const Scaling none = scaling("1KiB");
+  CHECK(none.reference_gpus == 1);
+  CHECK_FALSE(none.reference_fits);
+  CHECK(none.points[0].speedup.value() == 1);
+
+  request.overrides = {};
+  request.data_parallel = 4;
+  const Scaling four =
+      scale(Experiment(request), {&strategies::strategy("tensor", "test")}, {1, 2, 4}, true);
+  CHECK_FALSE(four.points[0].speedup);
+  CHECK_FALSE(four.points[0].reason.empty());
+  CHECK(four.reference_gpus == 4);
+  CHECK(four.points[2].speedup.value() == 4);
+  CHECK(four.points[2].reason.empty());
+}
+
 }  // namespace
 }  // namespace parsim::experiment
