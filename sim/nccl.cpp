@@ -297,7 +297,7 @@ FixedCosts fixed_costs(const LibraryTerms& terms, std::optional<LinkKind> kind) 
 }
 
 Seconds launch_time(Bytes payload, const FixedCosts& costs, NcclProtocol protocol) {
-  if (!costs.fitted && protocol != NcclProtocol::simple) return costs.offset;
+  if (!costs.fitted && protocol == NcclProtocol::ll) return costs.offset;
   return costs.offset + costs.per_root_byte * std::sqrt(static_cast<double>(payload.value));
 }
 

@@ -69,7 +69,7 @@ struct NcclVersion {
 /// √payload. The offset is mostly the launch by the host, the root what filling the pipeline costs.
 /// What is not given depends on the kind of the links (core/link_kind.hpp): between machines if the
 /// group spans several, else inside one. A root that is given was fitted to whole tables and counts
-/// for all protocols, the links' only for Simple.
+/// for all protocols, the links' not for LL.
 struct LibraryTerms {
   std::optional<Seconds> offset{}, per_root_byte{};
   std::string without{};  ///< a system whose own measurements are left out

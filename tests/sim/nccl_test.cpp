@@ -317,6 +317,31 @@ TEST_CASE("nccl: an offset and a square root come on top") {
         testing::approx(36.384));
 }
 
+TEST_CASE("nccl: where the choice goes from LL128 to Simple, prices meet") {
+  for (const std::string call :
+       {"nodes:2x8,device=h100-sxm5,intra=450GB/s,inter=50GB/s,nics=8,intra-kind=nvlink4,"
+        "inter-kind=infiniband",
+        "nodes:4x8,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s,nics=8,intra-kind=nvlink3,"
+        "inter-kind=infiniband"}) {
+    for (const CollectiveKind kind : {CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
+      CAPTURE(call);
+      std::string last;
+      double before = 0;
+      int changes = 0;
+      for (double bytes = 8e6; bytes < 2e9; bytes *= 1.01) {
+        const CollectiveChoice now = chosen(call, kind, static_cast<std::int64_t>(bytes), nccl());
+        const double time = (now.wait + now.least).count();
+        CAPTURE(bytes);
+        if (before > 0) CHECK(time < 1.08 * before);
+        if (!last.empty() && spelled(now) != last) ++changes;
+        last = spelled(now);
+        before = time;
+      }
+      CHECK(changes > 0);
+    }
+  }
+}
+
 TEST_CASE("nccl: the last step of a ring empties buffers while links wait, by hand") {
   // Two GPUs, 1 GB: each sends half over 200 GB/s, then takes its half out of buffers, at a quarter
   // of 2039 GB/s.
