@@ -35,9 +35,9 @@ constexpr std::string_view naming_columns[] = {
     "cudnn",      "nccl_version", "nodes", "n_gpus", "precision", "framework", "parallelism"};
 /// The same of kernels, each with its column's name.
 constexpr std::string_view extent_columns[] = {
-    "m",      "n",    "k",     "seq",    "heads", "kv_heads",   "head_dim", "mode",
-    "causal", "c_in", "c_out", "r",      "r_h",   "r_w",        "in_size",  "in_h",
-    "in_w",   "rows", "cols",  "stride", "tp",    "micro_batch"};
+    "m",      "n",    "k",     "seq",    "heads",  "kv_heads", "head_dim", "mode",
+    "causal", "c_in", "c_out", "r",      "r_h",    "r_w",      "in_size",  "in_h",
+    "in_w",   "rows", "cols",  "stride", "groups", "dilation", "tp",       "micro_batch"};
 
 std::string name_of(const Claim& claim) {
   std::vector<std::string> words;
@@ -158,9 +158,8 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     throw InputError(
         table.file, "no column with a measurement",
         "accepted: size_bytes (or data_MiB) with time_us or time_us_outofplace, total_ms (or "
-        "fwd_ms and "
-        "bwd_ms), value with unit, or time_us (median_us, sustained_us) of a kernel with m, n and "
-        "k, or head_dim");
+        "fwd_ms and bwd_ms), value with unit, or time_us (median_us, sustained_us) of a kernel "
+        "with op_class, m, n and k, or head_dim");
   }
 }
 

@@ -57,6 +57,7 @@ Window window_of(const Claim& claim, std::string_view side) {
   // Zero is no extent, but a padding.
   const std::string pad = column(claim, name("pad"));
   if (!pad.empty() && pad != "0") window.pad_begin = window.pad_end = extent(claim, name("pad"));
+  window.dilation = count_column(claim, name("dilation"), 1);
   return window;
 }
 
@@ -64,9 +65,11 @@ OneLayer convolution(const Claim& claim) {
   const bool square = !column(claim, "in_size").empty();
   const std::int64_t height = extent(claim, square ? "in_size" : "in_h"),
                      width = extent(claim, square ? "in_size" : "in_w");
-  return layer_of(
-      Conv{extent(claim, "c_out"), {window_of(claim, "_h"), window_of(claim, "_w")}, 1, false},
-      {image_shape(extent(claim, "c_in"), height, width)}, extent(claim, "batch"));
+  return layer_of(Conv{extent(claim, "c_out"),
+                       {window_of(claim, "_h"), window_of(claim, "_w")},
+                       count_column(claim, "groups", 1),
+                       false},
+                  {image_shape(extent(claim, "c_in"), height, width)}, extent(claim, "batch"));
 }
 
 std::vector<Pass> passes_of(const Claim& claim) {

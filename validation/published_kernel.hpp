@@ -8,17 +8,20 @@
 
 namespace parsim::validation {
 
-/// True for the columns of a table of kernels: m, n and k of products, or head_dim of attention.
+/// True for the columns of a table of kernels: op_class, m, n and k of products, or head_dim of
+/// attention.
 template <class Table>
 [[nodiscard]] bool has_kernels(const Table& table) {
-  return (table.has("m") && table.has("n") && table.has("k")) || table.has("head_dim");
+  return table.has("op_class") || (table.has("m") && table.has("n") && table.has("k")) ||
+         table.has("head_dim");
 }
 
 /// Seconds of the row's kernel on a `gpu`, by the cost model of steps: under sustained load, from
 /// scratch. Columns `dtype` (else `precision`; FP32) and, by what is not empty:
 ///
-///     op_class conv          batch, c_in, c_out, r, in_size, stride, pad: square, without bias; or
-///                            in_h, in_w, and r_h, r_w, stride_h and so on where the sides differ
+///     op_class conv          batch, c_in, c_out, r, in_size, stride, pad, groups, dilation: square,
+///                            without bias; or in_h, in_w, and r_h, r_w, stride_h and so on where
+///                            the sides differ
 ///     op_class bmm           batch products of m x k and k x n
 ///     op_class elementwise   rows, cols; `op` of two tensors (add, sub, mul, div, pow) or of one,
 ///                            or dropout

@@ -200,6 +200,27 @@ sim::Fusion fusion_of(const Claim& claim) {
 
 namespace {
 
+/// Column `optimizer`, by its first word; or, of old tables, what `workload_detail` names. LAMB
+/// keeps what Adam does, LARS what momentum does. Nothing where the row has none.
+std::optional<Optimizer> optimizer_of(const Claim& claim) {
+  constexpr std::pair<std::string_view, Optimizer> known[] = {
+      {"adam", Optimizer::adam},     {"adamw", Optimizer::adam},        {"lamb", Optimizer::adam},
+      {"lars", Optimizer::momentum}, {"momentum", Optimizer::momentum}, {"sgd", Optimizer::sgd}};
+  const std::string text = column(claim, "optimizer");
+  std::string word = text.substr(0, text.find_first_of(" ,("));
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const auto& [name, optimizer] : known) {
+    if (word == name) return optimizer;
+  }
+  if (!text.empty()) {
+    throw InputError(location_of(claim, "optimizer"), fmt::format("'{}'", text),
+                     "accepted: Adam, AdamW, LAMB, LARS, momentum or SGD (without momentum)");
+  }
+  if (column_contains(claim, "workload_detail", "SGD")) return Optimizer::sgd;
+  return std::nullopt;
+}
+
 /// llm-foundry (modeling_mpt.py, loss_fn "fused_crossentropy" by default) and InternEvo
 /// (internlm/model/ops/cross_entropy.py) have losses of flash-attn's and apex's kind, which make no
 /// FP32 copies of scores; their gradients are sharded.
@@ -231,8 +252,9 @@ Training::Training(const Claim& claim)
   input.reduce_precision = reduce_precision_of(claim);
   input.framework = memory_as(claim, options_.fusion);
   input.sync = Sync::Kind::ring;
+  if (const std::optional<Optimizer> own = optimizer_of(claim)) input.optimizer = *own;
   if (has_layout(claim)) {
-    input.optimizer = Optimizer::adam;
+    if (column(claim, "optimizer").empty()) input.optimizer = Optimizer::adam;
     plan_ = published_plan(claim, input);
     batch_ = plan_.batch;
     memory_ = memory_of(input, plan_);
@@ -243,7 +265,6 @@ Training::Training(const Claim& claim)
   check_data_parallelism(claim, devices);
   batch_ = data_parallel_batch(claim, devices);
   input.batch = batch_;
-  if (column_contains(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   plan_ = strategies::plan_data(input);
   memory_ = memory_of(input, plan_);
   dag_ = lowering::lower_folded(network, cluster_, *tiles_, plan_).dag;

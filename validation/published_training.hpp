@@ -35,8 +35,8 @@ struct PeakMemory {
 };
 
 /// The training run of a row: network, machine, precisions, batch, optimizer, and either a plan
-/// (validation/published_plan.hpp; Adam, which all such rows used) or data parallelism by
-/// all-reduce. Column `profile` names a file of measured times of layers
+/// (validation/published_plan.hpp; Adam, if column `optimizer` does not name another) or data
+/// parallelism by all-reduce (momentum). Column `profile` names a file of measured times of layers
 /// (experiment/layer_times.hpp). Throws InputError for a row that cannot be expressed.
 class Training {
  public:

@@ -126,7 +126,7 @@ TEST_CASE("measurements: errors name the line") {
       "f.csv: no column with a measurement; accepted: size_bytes (or data_MiB) with time_us or "
       "time_us_outofplace, "
       "total_ms (or fwd_ms and bwd_ms), value with unit, or time_us (median_us, sustained_us) of a "
-      "kernel with m, n and k, or head_dim");
+      "kernel with op_class, m, n and k, or head_dim");
   CHECK(csv_refusal("model,value,unit\nx,fast,images/s\n") ==
         "f.csv:2:value: 'fast'; accepted: a number");
   CHECK(csv_refusal("model,value,unit\nx,0,images/s\n") ==

@@ -45,6 +45,26 @@ double priced_layer(const std::string& device, LayerKind kind, const std::vector
                    .time.count();
 }
 
+TEST_CASE("published kernel: convolutions in groups, and with holes") {
+  const std::string columns =
+      "gpu,dtype,op_class,batch,c_in,c_out,r,stride,pad,in_size,groups,dilation,time_us";
+  const Shape image = image_shape(256, 28, 28);
+  const auto priced = [&](std::int64_t groups, std::int64_t dilation) {
+    const Window window{3, 1, dilation, dilation, dilation};
+    return priced_layer("v100-sxm2", Conv{256, {window, window}, groups, false}, {image}, 32,
+                        Pass::forward, Precision::fp32);
+  };
+  const auto row = [&](const std::string& pad, const std::string& more) {
+    return kernel_microseconds(columns,
+                               "v100-sxm2,fp32,conv,32,256,256,3,1," + pad + ",28," + more + ",1");
+  };
+  CHECK(row("1", ",") == testing::approx(priced(1, 1)));
+  CHECK(row("1", "256,1") == testing::approx(priced(256, 1)));
+  CHECK(row("2", ",2") == testing::approx(priced(1, 2)));
+  CHECK(priced(256, 1) < 0.5 * priced(1, 1));
+  CHECK_THROWS_AS(static_cast<void>(row("1", "3,1")), InputError);
+}
+
 TEST_CASE("published kernel: a product is that of the card's model under sustained load") {
   const std::string columns = "gpu,dtype,m,n,k,time_us";
   CHECK(kernel_microseconds(columns, "h100-sxm5,bf16,2048,4096,8192,1") ==

@@ -428,6 +428,21 @@ TEST_CASE("published plan: gradients are summed as the row says, by default in f
         "f:2:reduce_precision: 'int8'; accepted: FP32, FP16, BF16");
 }
 
+TEST_CASE("published plan: the optimizer is the row's, LAMB like Adam and LARS like momentum") {
+  const auto optimizer = [](const std::string& run, const std::string& text) {
+    Claim claim = row(run);
+    claim.what["optimizer"] = text;
+    return Training(claim).dag().optimizer;
+  };
+  const std::string layout = "3D,2,2,2,4,3,24,,";
+  CHECK(optimizer(layout, "") == Optimizer::adam);
+  CHECK(optimizer(layout, "LARS") == Optimizer::momentum);
+  CHECK(optimizer(layout, "Adam (fp16, fp32 master)") == Optimizer::adam);
+  CHECK(testing::refusal_of([&] { static_cast<void>(optimizer(layout, "lion")); }) ==
+        "f:2:optimizer: 'lion'; accepted: Adam, AdamW, LAMB, LARS, momentum or SGD (without "
+        "momentum)");
+}
+
 TEST_CASE("published plan: memory is that of the fullest GPU, of the size that the row says") {
   Claim claim = row("3D,2,2,2,4,3,24,,");
   const PeakMemory memory = Training(claim).memory();
