@@ -79,6 +79,11 @@ TEST_CASE("import: every mistake gets its place, what was found and what is acce
       {"smi/dgx-1v.txt", "GPU 5: Tesla V100", "GPU 4: Tesla V100",
        ":6:GPU4: listed twice by 'nvidia-smi -L'; accepted: the whole output of both commands on "
        "one machine, or the matrix alone with FILE,device=NAME"},
+      {"smi/dgx-1v.txt", "GPU 5: Tesla V100",
+       "  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4)\nGPU 5: Tesla V100",
+       ":6:GPU4: divided into MIG instances (3g.20gb); accepted: whole GPUs; instances as "
+       "[[device_types]] of a cluster file, each with its own multiprocessors, peaks, memory and "
+       "memory_rate"},
       {"smi/two-cards.txt", "PHB      X      0-15", "PHB     PHB     0-15",
        ":3:GPU1.GPU1: no X on the diagonal; accepted: X on the diagonal only"},
       {"smi/two-cards.txt", "GPU1    PHB      X      0-15            N/A", "GPU1    PHB",

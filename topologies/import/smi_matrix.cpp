@@ -61,6 +61,12 @@ class MatrixReader {
         if (!matrix_.cells.empty()) break;  // the legend follows
       } else if (words.front() == "GPU" && words.size() > 1) {
         read_product(line, words, number);
+      } else if (words.front() == "MIG" && words.size() > 1 && !listed_.empty()) {
+        // A process sees one instance, without NVLink and peer-to-peer (NVIDIA's MIG user guide).
+        throw InputError(where(number, listed_.back().first),
+                         fmt::format("divided into MIG instances ({})", words[1]),
+                         "accepted: whole GPUs; instances as [[device_types]] of a cluster file, "
+                         "each with its own multiprocessors, peaks, memory and memory_rate");
       } else if (words.front() == "GPU0" && matrix_.names.empty()) {
         read_header(words);
       } else if (!matrix_.names.empty()) {
