@@ -24,11 +24,10 @@ class FileReader {
   FileReader(const Value& root, std::string file)
       : file_(std::move(file)),
         top_(root, file_, "", cluster_keys()),
-        types_(device_models()),
+        types_(read_types()),
         builder_(base()) {}
 
   Cluster read(std::vector<std::string>* notes) && {
-    for (const Value& entry : top_.list("device_types")) read_type(entry);
     for (const Value& entry : top_.list("nodes")) read_nodes(entry);
     for (const std::string& name : names_of(top_, "switches")) builder_.add_switch(name);
     PortNames everything;
@@ -52,7 +51,7 @@ class FileReader {
     const auto call = top_.maybe_text("generator");
     if (!call) return {name, file_};
     const std::string where = top_.where("generator");
-    Cluster cluster = run_generator(*call, where);
+    Cluster cluster = run_generator(*call, where, types_);
     cluster.name = name;
     return {std::move(cluster), file_};
   }
@@ -71,16 +70,21 @@ class FileReader {
     return names;
   }
 
-  void read_type(const Value& entry) {
-    DeviceModel model = read_device_type(entry, file_, types_);
-    for (const DeviceModel& known : types_) {
-      if (known.name != model.name) continue;
-      throw InputError(
-          fmt::format("{}:{}:device_types.name", file_, entry.line),
-          fmt::format("a device type '{}' already exists", model.name),
-          fmt::format("accepted: another name; base = \"{}\" starts from that type", model.name));
+  /// Those of the device table, and the file's own.
+  std::vector<DeviceModel> read_types() const {
+    std::vector<DeviceModel> types = device_models();
+    for (const Value& entry : top_.list("device_types")) {
+      DeviceModel model = read_device_type(entry, file_, types);
+      for (const DeviceModel& known : types) {
+        if (known.name != model.name) continue;
+        throw InputError(
+            fmt::format("{}:{}:device_types.name", file_, entry.line),
+            fmt::format("a device type '{}' already exists", model.name),
+            fmt::format("accepted: another name; base = \"{}\" starts from that type", model.name));
+      }
+      types.push_back(std::move(model));
     }
-    types_.push_back(std::move(model));
+    return types;
   }
 
   /// The provenance of a link or override: `label` and `source` are of the rate.

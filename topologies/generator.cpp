@@ -6,6 +6,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "topologies/device_types.hpp"
 #include "topologies/document.hpp"
 #include "topologies/topologies.hpp"
 
@@ -36,11 +37,13 @@ std::string shape_of(const Generator& generator, const std::string& text,
 
 }  // namespace
 
-Cluster run_generator(const std::string& call, const std::string& where) {
+Cluster run_generator(const std::string& call, const std::string& where,
+                      std::span<const DeviceModel> types) {
   const std::string_view name = std::string_view(call).substr(0, call.find(':'));
   std::vector<std::string> names;
   for (const Generator& generator : generators()) {
-    if (generator.name == name) return generator.build(GeneratorCall(generator, call, where));
+    if (generator.name == name)
+      return generator.build(GeneratorCall(generator, call, where, types));
     names.emplace_back(generator.name);
   }
   throw InputError(where, fmt::format("unknown generator '{}'", name),
@@ -53,8 +56,9 @@ std::string summary(const Generator& generator) {
 }
 
 GeneratorCall::GeneratorCall(const Generator& generator, const std::string& text,
-                             const std::string& where)
+                             const std::string& where, std::span<const DeviceModel> types)
     : generator_(generator),
+      types_(types),
       shape_(shape_of(generator, text, where)),
       options_(text, fmt::format("{}:{},", generator.name, generator.shape), generator.options,
                std::span<const std::string>(split_at(text, ',')).subspan(1), where) {}
@@ -126,7 +130,7 @@ std::vector<GeneratorCall::Share> GeneratorCall::mix() const {
   std::vector<Share> shares;
   for (const std::string& part : parts) {
     const std::size_t star = part.find('*');
-    const DeviceModel& model = device_model(part.substr(0, star), where("device"));
+    const DeviceModel& model = find_device_type(types_, part.substr(0, star), where("device"));
     if (star == std::string::npos && parts.size() == 1) return {{&model, 0}};
     const auto count =
         star == std::string::npos ? std::nullopt : parse_count(part.substr(star + 1));
@@ -160,7 +164,7 @@ std::vector<const DeviceModel*> GeneratorCall::devices(std::int64_t count) const
 }
 
 const DeviceModel* GeneratorCall::cpu() const {
-  if (has("cpu")) return &device_model(options_.value("cpu"), where("cpu"));
+  if (has("cpu")) return &find_device_type(types_, options_.value("cpu"), where("cpu"));
   if (const CallOptions::Value* rate = options_.find("cpu-rate");
       rate != nullptr && rate->by_user) {
     throw InputError(where("cpu-rate"), "cpu-rate without cpu",

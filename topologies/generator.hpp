@@ -29,7 +29,10 @@ struct Generator {
 [[nodiscard]] const std::vector<Generator>& generators();
 
 /// Runs a call, "star:8,device=t4". Throws InputError for an unknown generator.
-[[nodiscard]] Cluster run_generator(const std::string& call, const std::string& where);
+///
+/// types   that the call may name: the device table, and those of a file
+[[nodiscard]] Cluster run_generator(const std::string& call, const std::string& where,
+                                    std::span<const DeviceModel> types);
 
 /// "name:shape meaning; options: key=default (meaning), …".
 [[nodiscard]] std::string summary(const Generator& generator);
@@ -39,7 +42,9 @@ class GeneratorCall {
  public:
   /// text    the whole call; becomes the name of the cluster
   /// where   location of the text, for messages
-  GeneratorCall(const Generator& generator, const std::string& text, const std::string& where);
+  /// types   must outlive it
+  GeneratorCall(const Generator& generator, const std::string& text, const std::string& where,
+                std::span<const DeviceModel> types);
 
   [[nodiscard]] const std::string& text() const { return options_.text(); }
   [[nodiscard]] const std::string& where() const { return options_.where(); }
@@ -96,6 +101,7 @@ class GeneratorCall {
   [[nodiscard]] std::vector<Share> mix() const;
 
   const Generator& generator_;
+  std::span<const DeviceModel> types_;
   std::string shape_;
   CallOptions options_;
 };

@@ -82,7 +82,7 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
   }
   // Calls before paths: "25GB/s" has a slash, too.
   for (const Generator& generator : generators()) {
-    if (generator.name == word) return run_generator(text, std::string(where));
+    if (generator.name == word) return run_generator(text, std::string(where), device_models());
   }
   const std::string path = text.substr(0, text.rfind(device_option));
   const auto has_ending = [&](std::string_view name) {

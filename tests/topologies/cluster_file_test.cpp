@@ -157,6 +157,13 @@ TEST_CASE("cluster files: a limit of a card's power lowers its clock, by hand") 
   CHECK(capped.upkeep.power == Watts{500});
   CHECK(capped.measured_type() == "h100-sxm5");
   CHECK(types("power_limit = \"700 W\"").peak == whole.peak);
+  // Generators know the file's types, too.
+  const Cluster two = parse_cluster(
+      "generator = \"star:2,device=mine*1+t4*1\"\n"
+      "[[device_types]]\nname = \"mine\"\nbase = \"t4\"\nmemory = \"8 GiB\"\n",
+      "own.toml");
+  CHECK(two.model(DeviceId{0}).name == "mine");
+  CHECK(two.devices[0].memory == Bytes{std::int64_t{8} << 30});
   CHECK(
       testing::refusal_of([&] { types("power_limit = \"800 W\""); }) ==
       "own.toml:4:device_types.power_limit: 800 W; accepted: up to the card's 700 W, and more than "
