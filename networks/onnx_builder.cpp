@@ -35,8 +35,8 @@ Builder::Builder(const Graph& graph, std::string network_name)
   for (const auto& [name, tensor] : graph.initializers) {
     const bool many = elements(tensor.dims).value_or(0) > 1;
     // One element is a constant of a formula (epsilon, a scale) unless an operator takes it as its
-    // weights; several real elements are learned.
-    const bool weight = tensor.element == Element::real && many;
+    // weights; several real elements are learned, but for masks of attention.
+    const bool weight = tensor.element == Element::real && many && !tensor.mask;
     values_[name] = {
         weight ? Value::Kind::weight : Value::Kind::constant, tensor, name, tensor.dims, {}, {}};
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -126,6 +127,37 @@ void append_typed(Tensor& tensor, const TensorProto& proto) {
   }
 }
 
+/// A mask of attention scores: zeros, and numbers as low as any (-10000 of older models, the lowest
+/// of their type, minus infinity). Weights end this at one of the first numbers.
+bool is_mask(const TensorProto& proto) {
+  constexpr double low = -9999;
+  bool dropped = false, kept = false;
+  const auto fits = [&](double x) {
+    kept |= x == 0;
+    dropped |= x <= low;
+    return x == 0 || x <= low;
+  };
+  const int type = proto.data_type();
+  const std::string& raw = proto.raw_data();
+  const auto all = [&](auto read, std::size_t size) {
+    for (std::size_t i = 0; i + size <= raw.size(); i += size) {
+      if (!fits(read(raw.data() + i))) return false;
+    }
+    return true;
+  };
+  bool same = false;
+  if (type == TensorProto::FLOAT && raw.empty()) {
+    same = std::all_of(proto.float_data().begin(), proto.float_data().end(), fits);
+  } else if (type == TensorProto::FLOAT) {
+    same = all([](const char* bytes) { return double{load<float>(bytes)}; }, sizeof(float));
+  } else if (type == TensorProto::FLOAT16) {
+    same = all([](const char* bytes) { return half(load<std::uint16_t>(bytes)); }, 2);
+  } else if (type == TensorProto::BFLOAT16) {
+    same = all([](const char* bytes) { return bfloat(load<std::uint16_t>(bytes)); }, 2);
+  }
+  return same && dropped && kept;
+}
+
 }  // namespace
 
 Tensor to_tensor(const TensorProto& proto, const std::string& where) {
@@ -137,7 +169,9 @@ Tensor to_tensor(const TensorProto& proto, const std::string& where) {
         where, fmt::format("shape {}", to_text(tensor.dims)),
         fmt::format("accepted: at most {} axes, none negative, and 2^40 elements", most_axes));
   }
-  if (proto.data_location() == TensorProto::EXTERNAL || *count > most_known_elements) return tensor;
+  if (proto.data_location() == TensorProto::EXTERNAL) return tensor;
+  tensor.mask = is_mask(proto);
+  if (*count > most_known_elements) return tensor;
   const std::string& raw = proto.raw_data();
   if (!raw.empty()) {
     const std::size_t size = bytes_of(proto.data_type());

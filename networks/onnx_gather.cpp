@@ -170,18 +170,22 @@ void pad(Builder& builder, const Node& node) {
 /// Resize has roi, scales, sizes as operands 1 to 3; Upsample and the first Resize scales at 1.
 void resize(Builder& builder, const Node& node) {
   const Value x = builder.activation(node, builder.operand(node, 0));
-  const auto in = constants(builder, node);
   Extents dims = x.dims();
-  const auto numbers = [&](std::size_t i) {
-    return i < in.size() && in[i] != nullptr && in[i]->known && in[i]->count() == x.rank();
+  // Initializers, too: nothing learns a scale.
+  const auto numbers = [&](std::size_t i) -> const Tensor* {
+    const Value* value = builder.find(node, i);
+    const bool known = value != nullptr && !value->is(Value::Kind::activation) &&
+                       value->tensor.known && value->tensor.count() == x.rank();
+    return known ? &value->tensor : nullptr;
   };
   const auto* attribute = node.find<std::vector<double>>("scales");
-  const std::size_t scales = in.size() > 2 ? 2 : 1;
-  if (numbers(3)) {
-    dims = integers(*in[3], "sizes");
-  } else if (numbers(scales) || (attribute != nullptr && attribute->size() == x.rank())) {
+  const Tensor* const sizes = numbers(3);
+  const Tensor* const scales = numbers(node.inputs.size() > 2 ? 2 : 1);
+  if (sizes != nullptr) {
+    dims = integers(*sizes, "sizes");
+  } else if (scales != nullptr || (attribute != nullptr && attribute->size() == x.rank())) {
     for (std::size_t i = 0; i < x.rank(); ++i) {
-      const double scale = attribute != nullptr ? (*attribute)[i] : in[scales]->real(i);
+      const double scale = attribute != nullptr ? (*attribute)[i] : scales->real(i);
       const double extent = std::floor(static_cast<double>(dims[i]) * scale);
       if (!(extent >= 1 && extent < static_cast<double>(most_elements))) {
         builder.refuse(node, fmt::format("scale {} leaves an empty axis", scale),

@@ -26,15 +26,15 @@ std::string to_text(std::span<const std::int64_t> dims) {
 }
 
 Tensor Tensor::of(Extents dims, std::vector<std::int64_t> numbers, Element element) {
-  return {element, std::move(dims), true, std::move(numbers), {}};
+  return {element, std::move(dims), true, std::move(numbers), {}, false};
 }
 
 Tensor Tensor::of_reals(Extents dims, std::vector<double> numbers) {
-  return {Element::real, std::move(dims), true, {}, std::move(numbers)};
+  return {Element::real, std::move(dims), true, {}, std::move(numbers), false};
 }
 
 Tensor Tensor::unknown(Element element, Extents dims) {
-  return {element, std::move(dims), false, {}, {}};
+  return {element, std::move(dims), false, {}, {}, false};
 }
 
 }  // namespace parsim::networks::onnx_reader

@@ -36,6 +36,7 @@ struct Tensor {
   bool known = false;                  ///< the numbers below are there, row-major
   std::vector<std::int64_t> integers;  ///< of integer and boolean tensors
   std::vector<double> reals;           ///< of real tensors
+  bool mask = false;                   ///< real, and all zero or so low that a softmax drops them
   friend bool operator==(const Tensor&, const Tensor&) = default;
 
   static Tensor of(Extents dims, std::vector<std::int64_t> numbers,

@@ -2,6 +2,7 @@
 // batch.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,12 @@ TEST_CASE("onnx: images are scaled by numbers in an attribute, in a constant, or
   attribute.output(attribute.node("Upsample", {"x"}, {{"scales", Reals{1, 1, 2, 3}}}));
   CHECK(sample(attribute) == "3x8x15");
 
+  // PyTorch's newer exporter lifts constants to initializers.
+  OnnxWriter lifted;
+  lifted.input("x", {2, 3, 4, 5});
+  lifted.output(lifted.node("Resize", {"x", "", lifted.numbers("scales", {4}, {1, 1, 2, 3})}));
+  CHECK(sample(lifted) == "3x8x15");
+
   OnnxWriter wrong(7);
   wrong.input("x", {2, 3, 4, 5});
   wrong.output(wrong.node("Upsample", {"x"}, {{"scales", Reals{2, 3}}}));
@@ -143,6 +150,26 @@ TEST_CASE("onnx: images are scaled by numbers in an attribute, in a constant, or
   batch.input("x", {2, 3, 4, 5});
   batch.output(batch.node("Upsample", {"x"}, {{"scales", Reals{2, 1, 1, 1}}}));
   CHECK(refusal(batch).ends_with("it resizes the batch axis; accepted: sizes of other axes"));
+}
+
+TEST_CASE("onnx: a mask of attention in an initializer is not learned, weights are") {
+  // 80 x 80 tokens: more numbers than are kept.
+  constexpr std::size_t tokens = 80;
+  const auto parameters = [&](float low, float kept) {
+    std::vector<float> mask(tokens * tokens, kept);
+    for (std::size_t i = 0; i < tokens; ++i) {
+      for (std::size_t j = i + 1; j < tokens; ++j) mask[i * tokens + j] = low;
+    }
+    OnnxWriter g;
+    g.input("x", {2, 4, 80, 80});
+    g.output(g.node("Add", {"x", g.numbers("mask", {1, 1, 80, 80}, mask)}));
+    return parameter_count(g.read());
+  };
+  CHECK(parameters(-10000, 0) == 0);
+  CHECK(parameters(-HUGE_VALF, 0) == 0);
+  CHECK(parameters(-1, 0) == 80 * 80);
+  CHECK(parameters(-10000, 0.5F) == 80 * 80);
+  CHECK(parameters(0, 0) == 80 * 80);
 }
 
 TEST_CASE("onnx: a softmax over samples is refused, also where it joins all axes after them") {

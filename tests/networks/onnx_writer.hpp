@@ -59,6 +59,16 @@ class OnnxWriter {
     tensor->set_data_location(onnx::TensorProto::EXTERNAL);
     return name;
   }
+  /// An initializer with its numbers. Returns its name.
+  std::string numbers(const std::string& name, const Numbers& dims,
+                      const std::vector<float>& reals) {
+    auto* tensor = model_.mutable_graph()->add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(onnx::TensorProto::FLOAT);
+    for (const std::int64_t dim : dims) tensor->add_dims(dim);
+    tensor->set_raw_data(reals.data(), reals.size() * sizeof(float));
+    return name;
+  }
   /// Constant nodes. Return the name of their output.
   std::string integers(const Numbers& numbers) {
     auto* tensor = constant(onnx::TensorProto::INT64);
