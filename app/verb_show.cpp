@@ -60,6 +60,7 @@ report::Document show_network(const experiment::Arguments& arguments) {
   report::add_numbers(table, "", {{"parameters", "parameters", parameters}});
   report::add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
+  document.notes = report::shared_parameters(network);
   document.warnings = network.warnings;
   document.json = report::network_json(network, rows);
   return document;

@@ -1,5 +1,7 @@
 #include "report/show.hpp"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <utility>
 #include <vector>
@@ -138,6 +140,30 @@ std::vector<LayerRow> layer_rows(const Network& network) {
                     forward_flops(layer.kind, inputs, layer.out, {whole(layer.out, 1), {}}).value});
   }
   return rows;
+}
+
+std::vector<std::string> shared_parameters(const Network& network) {
+  std::vector<std::string> lines;
+  std::vector<LayerId> first(network.parameters.size());
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    for (const ParameterId id : network.layers[i].parameters) {
+      LayerId& owner = first[id.index()];
+      if (owner.valid()) {
+        lines.push_back(fmt::format(
+            "{} has the {} parameters of {}, too: both rows have them, the total has them once",
+            network.layers[i].name, network[id].elements(), network[owner].name));
+      } else {
+        owner = LayerId{i};
+      }
+    }
+  }
+  constexpr std::size_t most = 3;
+  if (lines.size() > most) {
+    const std::size_t more = lines.size() - most;
+    lines.resize(most);
+    lines.push_back(fmt::format("and so do {} more", more));
+  }
+  return lines;
 }
 
 namespace {

@@ -17,6 +17,9 @@ struct LayerRow {
   std::int64_t parameters = 0;           ///< tied ones with each layer that has them
   double forward_flops = 0;              ///< per sample
 };
+/// A line for each of the first layers that have parameters of an earlier one (tied embeddings).
+[[nodiscard]] std::vector<std::string> shared_parameters(const Network& network);
+
 /// By LayerId.
 [[nodiscard]] std::vector<LayerRow> layer_rows(const Network& network);
 

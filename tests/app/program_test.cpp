@@ -73,6 +73,16 @@ TEST_CASE("program: show network has the contract's keys") {
   CHECK(network["name"] == "lenet5");
 }
 
+TEST_CASE("program: show network says which rows have the same parameters") {
+  const auto notes = [](const std::string& file) {
+    const std::string path = PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/" + file;
+    return parsim_with({"show", "network", path, "--quiet"}).out;
+  };
+  const std::string line = "lm_head has the 51463168 parameters of wte, too: both rows have them";
+  CHECK(notes("gpt2-medium.json").find(line) != std::string::npos);
+  CHECK(parsim_with({"show", "network", "lenet5"}).out.find("too: both rows") == std::string::npos);
+}
+
 TEST_CASE("program: show cluster has the contract's keys and a bisection by hand") {
   const json cluster = json::parse(parsim_with({"show", "cluster", star, "--json"}).out);
   CHECK(has_all(cluster, {"name", "devices", "links", "bisection_bytes_per_s"}));
