@@ -121,11 +121,13 @@ MemorySearch::MemorySearch(const StrategyInput& input, lowering::Estimator& esti
     recomputes_ = {*input.recompute};
     return;
   }
+  const bool blocks = !first_layers_of_blocks(input.network).empty();
   recomputes_ = {Recompute::none};
+  if (blocks) recomputes_.push_back(Recompute::pointwise);
   if (!lowering::attention_scores(input.network).empty()) {
     recomputes_.push_back(Recompute::selective);
   }
-  if (!first_layers_of_blocks(input.network).empty()) recomputes_.push_back(Recompute::full);
+  if (blocks) recomputes_.insert(recomputes_.end(), {Recompute::op, Recompute::full});
   recomputes_.push_back(Recompute::optimal);
 }
 
