@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -271,8 +272,8 @@ StrategyInput with_groups(StrategyInput input, const GroupOptions& options) {
 std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
                                               lowering::Estimator& estimator, const Price& limit) {
   constexpr double margin = 1.1;  // between what is rough and what is known
-  constexpr std::size_t kept = 24, refined = 12, finalists = 8, of_same_degrees = 2,
-                        fewest_unfit = 4;
+  constexpr std::size_t kept = 24, refined = 12, finalists = 8, with_kinds = 12,
+                        of_same_degrees = 2, fewest_unfit = 4;
   constexpr std::size_t most_work = 12'000'000, much_work = 100'000;  // see walked
   constexpr std::size_t some_work = 1'000'000;    // when forecasts are to be relied on
   constexpr std::size_t hopeless_work = 200'000;  // counts for what surely does not fit
@@ -297,7 +298,9 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     if (!one) break;
     const Arrangement& arrangement = *one->arrangement;
     Grouped& group = *std::next(groups.begin(), static_cast<std::ptrdiff_t>(one->group));
-    const Price worst{best.overcommit, best.fits() ? enough : best.step};
+    // Changes gain more where they are not bound to stages.
+    const double changed = one->degrees.stages() == 1 ? margin : 1;
+    const Price worst{best.overcommit, best.fits() ? enough * changed : best.step};
     const std::string degrees = tensor::note_of(one->degrees);
     std::vector<PricedPlan> variants, over;
     try {
@@ -366,12 +369,18 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     }
   }
   sort_found(found);
-  // Of plans that differ in memory options only few: other degrees are more of a choice.
+  // Of plans that differ in memory options only few: other degrees are more of a choice. Of those
+  // that are left the first with other stages or micro-batches, which changes leave as they are.
   std::vector<PricedPlan> candidates;
   std::map<std::string, std::size_t> counts;
+  std::set<std::pair<std::size_t, std::int32_t>> kinds;
   for (Found& one : found) {
-    if (candidates.size() == finalists) break;
-    if (++counts[one.degrees] <= of_same_degrees) candidates.push_back(std::move(one.candidate));
+    const Schedule& order = one.candidate.plan.schedule;
+    const bool fresh = kinds.insert({order.rank_lists.size(), order.micro_batches}).second;
+    const bool place = candidates.size() < finalists || (fresh && candidates.size() < with_kinds);
+    if (++counts[one.degrees] <= of_same_degrees && place) {
+      candidates.push_back(std::move(one.candidate));
+    }
   }
   return candidates;
 }
