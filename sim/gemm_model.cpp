@@ -28,7 +28,8 @@ constexpr std::array<GemmTile, 8> gemm_tiles{GemmTile{256, 128, 0}, {128, 256, 0
 constexpr std::pair<std::string_view, std::string_view> same_chips[] = {
     {"a100-sxm4-40", "a100-sxm4-80"},
     {"a100-pcie", "a100-sxm4-80"},
-    {"a100-pcie-40", "a100-sxm4-80"}};
+    {"a100-pcie-40", "a100-sxm4-80"},
+    {"gh200", "h100-sxm5"}};
 /// Cards whose products in FP8 others borrow, and their compute capability.
 constexpr std::pair<std::string_view, double> lenders[] = {
     {"l40s", 8.9}, {"h100-sxm5", 9.0}, {"b200-sxm", 10.0}};

@@ -227,8 +227,10 @@ class TileCosts final : public NetworkCosts {
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
-    // Alignment was measured on this generation only.
-    if (origin == Origin::guessed) device.tiles->factors.unaligned.fill(1);
+    // Alignment was measured on this generation only; another's card may borrow its row.
+    if (to_number<double>(model.architecture).value_or(0) != row->architecture) {
+      device.tiles->factors.unaligned.fill(1);
+    }
     device.tiles->spectral = device.peak == peak_of(model, Precision::fp32);
     device.memory_bound = model.memory_rate.value * memory_bound_efficiency;
     device.norm = row->architecture < first_fast_norms

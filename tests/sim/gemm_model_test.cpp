@@ -216,7 +216,6 @@ TEST_CASE("GEMM model: the sustained times of a card are nearer than those of si
 
 TEST_CASE("GEMM model: the catalogue's data sheets are those that the efficiencies refer to") {
   for (const GemmModel& model : gemm_models()) {
-    if (model.device == "gb200") continue;  // no built-in device
     const DeviceModel device = topologies::device_model(model.device, "test");
     CAPTURE(model.device);
     using P = Precision;
@@ -234,7 +233,7 @@ TEST_CASE("GEMM model: the catalogue's data sheets are those that the efficienci
   }
 }
 
-TEST_CASE("GEMM model: cards of the A100's chip have its products at their own memory rate") {
+TEST_CASE("GEMM model: cards of one chip have its products at their own memory rate") {
   const auto time = [](const std::string& name, std::int64_t m, std::int64_t n, std::int64_t k) {
     const auto model = gemm_model_of(topologies::device_model(name, "test"), Precision::bf16);
     REQUIRE(model);
@@ -249,7 +248,12 @@ TEST_CASE("GEMM model: cards of the A100's chip have its products at their own m
     const double rates = 2039 / (topologies::device_model(name, "test").memory_rate.value * 1e-9);
     CHECK(slower == testing::approx(rates).epsilon(0.05));
   }
+  CHECK(time("gh200", 8192, 8192, 8192) ==
+        testing::approx(time("h100-sxm5", 8192, 8192, 8192)).epsilon(0.01));
+  CHECK(time("gh200", 16, 16384, 16384) / time("h100-sxm5", 16, 16384, 16384) ==
+        testing::approx(3350.0 / 4000).epsilon(0.05));
   CHECK_FALSE(gemm_model_of(topologies::device_model("a30", "test"), Precision::bf16));
+  CHECK_FALSE(gemm_model_of(topologies::device_model("h20", "test"), Precision::bf16));
 }
 
 TEST_CASE("GEMM model: a card that is described from another has its products at its own rates") {
