@@ -65,7 +65,6 @@ void check_data_parallelism(const Claim& claim, std::int64_t devices) {
                                                                        {"layout", ""},
                                                                        {"recompute_every", "1"},
                                                                        {"sequence_parallel", "no"},
-                                                                       {"bucket", ""},
                                                                        {"pipeline_sends", ""}};
   const auto refuse = [&](std::string_view name, std::string_view accepted) {
     throw InputError(

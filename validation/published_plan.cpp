@@ -161,25 +161,6 @@ bool has_torch_buckets(const Claim& claim) {
   return false;
 }
 
-/// Column `bucket`: a size as of --bucket, or "all" for one sum after the last kernel. Without it
-/// that of trainers whose defaults let sums overlap with the backward pass: InternEvo's
-/// reduce_bucket_size of 512 Mi elements with overlap_sync_grad (configs/7B_sft.py), and 40 million
-/// elements (megatron/core/distributed/distributed_data_parallel.py) with the overlap_grad_reduce
-/// of Megatron-Bridge's recipes (src/megatron/bridge/recipes); that of --bucket under PyTorch's DDP
-/// and FSDP and in stage 3 of ZeRO; else "all".
-Bytes bucket_of(const Claim& claim, Precision reduced) {
-  constexpr Bytes all{std::numeric_limits<std::int64_t>::max()};
-  const std::string text = column(claim, "bucket");
-  if (text == "all") return all;
-  if (!text.empty()) return parse_bytes(text, location_of(claim, "bucket"));
-  const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
-  if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
-  if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
-  // Stage 3 gathers weights by buckets, too (lowering/zero_schedule.hpp): of all, once a step.
-  const bool sharded = column(claim, "zero_stage") == "3";
-  return sharded || has_torch_buckets(claim) ? strategies::StrategyOptions{}.bucket : all;
-}
-
 /// Column `etp`. Without it 1 where replicas and parts of the tokens alone cannot divide the
 /// experts by column ep, and in rows of Megatron-Bridge, whose recipes of mixtures all set
 /// expert_tensor_parallel_size to 1 (src/megatron/bridge/recipes, scripts/performance/configs);
@@ -267,6 +248,20 @@ bool overlaps_products(const Claim& claim) {
   constexpr std::string_view feature = "tp-overlap";
   return column(claim, "tp_overlap") == "yes" || column(claim, "tp_comm_overlap") == "True" ||
          column_contains(claim, "needs", feature) || column_contains(claim, "soft", feature);
+}
+
+Bytes bucket_of(const Claim& claim, Precision reduced) {
+  constexpr Bytes all{std::numeric_limits<std::int64_t>::max()};
+  const std::string text = column(claim, "bucket");
+  if (text == "all") return all;
+  if (!text.empty()) return parse_bytes(text, location_of(claim, "bucket"));
+  const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
+  if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
+  if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
+  // Stage 3 gathers weights by buckets, too (lowering/zero_schedule.hpp): of all, once a step.
+  const bool usual =
+      !has_layout(claim) || column(claim, "zero_stage") == "3" || has_torch_buckets(claim);
+  return usual ? strategies::StrategyOptions{}.bucket : all;
 }
 
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {

@@ -36,6 +36,15 @@ struct RunLayout {
 /// tp-overlap.
 [[nodiscard]] bool overlaps_products(const Claim& claim);
 
+/// Column `bucket`: a size as of --bucket, or "all" for one sum after the last kernel. Without it,
+/// of a row that has a layout, that of trainers whose defaults let sums overlap with the backward
+/// pass: InternEvo's reduce_bucket_size of 512 Mi elements with overlap_sync_grad
+/// (configs/7B_sft.py), and 40 million elements
+/// (megatron/core/distributed/distributed_data_parallel.py) with the overlap_grad_reduce of
+/// Megatron-Bridge's recipes (src/megatron/bridge/recipes); that of --bucket under PyTorch's DDP
+/// and FSDP, in stage 3 of ZeRO and without a layout; else "all".
+[[nodiscard]] Bytes bucket_of(const Claim& claim, Precision reduced);
+
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or
 /// tensor-parallel groups in pipeline stages of whole blocks (1F1B, interleaved with vp), with as
 /// many blocks as column `layout` gives ("13/11") or equally many. Replicas shard states by column

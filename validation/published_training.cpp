@@ -265,6 +265,7 @@ Training::Training(const Claim& claim)
   check_data_parallelism(claim, devices);
   batch_ = data_parallel_batch(claim, devices);
   input.batch = batch_;
+  input.bucket = bucket_of(claim, input.reduce_precision);
   plan_ = strategies::plan_data(input);
   memory_ = memory_of(input, plan_);
   dag_ = lowering::lower_folded(network, cluster_, *tiles_, plan_).dag;
