@@ -232,7 +232,7 @@ constexpr Option table[] = {
      "measure it as the difference at one small size (default: by the kind of links)",
      "collective_launch", member<&Request::sim, &sim::SimOptions::terms, &sim::LibraryTerms::offset>},
     {"--launch-interval", "TIME", model, "compare simulate plan explain",
-     "what a host takes to launch a kernel: 5us to 30us where PyTorch runs operator by operator; a step "
+     "what a host takes to launch a kernel: 10us to 40us where PyTorch runs operator by operator; a step "
      "takes that for each of its kernels or longer (default: the profile's, or 0us: the host keeps up)",
      "launch_interval", member<&Request::sim, &sim::SimOptions::launch_interval>},
     {"--input-rate", "X", model, "compare simulate plan explain",
