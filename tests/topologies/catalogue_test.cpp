@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/routes.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
@@ -197,6 +198,18 @@ TEST_CASE("device table: a device of a card with two chips is one of them, as it
     CHECK(device_model(name, "test").memory_rate < BytesPerSecond{1.7e12});
   }
   CHECK(device_model("k80", "test").memory < parse_bytes("12 GiB", "test"));
+}
+
+TEST_CASE("device table: AMD's FP32 peak is that of matrix instructions, by hand") {
+  // 256 FLOPs a clock and compute unit (gpuopen.com, AMD matrix cores), at 1.502 and 1.7 GHz. With
+  // those of vector instructions, half as much, products took more than their measured time.
+  const auto peak = [](const char* name) {
+    return device_model(name, "test").peak_at(Precision::fp32).value;
+  };
+  CHECK(peak("mi100") == testing::approx(256 * 120 * 1.502e9).epsilon(0.005));
+  CHECK(peak("mi210") == testing::approx(256 * 104 * 1.7e9).epsilon(0.005));
+  CHECK(peak("mi250") == peak("mi210"));
+  CHECK(peak("mi250x") == testing::approx(256 * 110 * 1.7e9).epsilon(0.005));
 }
 
 TEST_CASE("device table: TPUs, Gaudi and Apple are refused with the way to add a device") {
