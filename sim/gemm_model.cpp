@@ -23,16 +23,28 @@ struct GemmTile {
 constexpr std::array<GemmTile, 8> gemm_tiles{GemmTile{256, 128, 0}, {128, 256, 0}, {128, 128, 1},
                                              {128, 64, 2},          {64, 128, 2},  {64, 64, 3},
                                              {64, 32, 4},           {32, 64, 4}};
-/// Cards and the measured one that has the same chip, with as many multiprocessors at the same
-/// clock; memory rates are their own.
-constexpr std::pair<std::string_view, std::string_view> same_chips[] = {
-    {"a100-sxm4-40", "a100-sxm4-80"},
-    {"a100-pcie", "a100-sxm4-80"},
-    {"a100-pcie-40", "a100-sxm4-80"},
-    {"gh200", "h100-sxm5"}};
-/// Cards whose products in FP8 others borrow, and their compute capability.
-constexpr std::pair<std::string_view, double> lenders[] = {
-    {"l40s", 8.9}, {"h100-sxm5", 9.0}, {"b200-sxm", 10.0}};
+/// Cards and the measured one whose chip they have, or whose next edition they are. Numbers of
+/// multiprocessors, clocks and rates are their own.
+struct Kin {
+  std::string_view card, measured;
+  bool same_chip = true;
+};
+constexpr Kin kin[] = {{"a100-sxm4-40", "a100-sxm4-80"}, {"a100-pcie", "a100-sxm4-80"},
+                       {"a100-pcie-40", "a100-sxm4-80"}, {"rtx-6000-ada", "l40s"},
+                       {"h100-pcie", "h100-sxm5"},       {"h100-nvl", "h100-sxm5"},
+                       {"gh200", "h100-sxm5"},           {"b300", "b200-sxm", false},
+                       {"gb300", "gb200", false}};
+/// Cards whose products others borrow, and of their data sheets compute capability and power.
+struct Lender {
+  std::string_view card;
+  double generation = 0, watts = 0;
+};
+constexpr double ampere = 8.0, ada = 8.9, hopper_generation = 9.0, small_blackwell = 12.0;
+constexpr Lender lenders[] = {{"a100-sxm4-80", ampere, 400},
+                              {"l40s", ada, 350},
+                              {"h100-sxm5", hopper_generation, 700},
+                              {"b200-sxm", 10.0, 1000},
+                              {"gb200", 10.0, 1200}};
 constexpr std::int64_t most_splits = 64, least_depth = 64;
 constexpr double result_bytes = 2, partial_sum_bytes = 4;
 constexpr double measured_copies = 6;
@@ -76,14 +88,20 @@ std::vector<GemmModel> read_gemm_models() {
   return all;
 }
 
-/// The lender of a card's products in FP8. Cards without a capability (AMD's) take Hopper's.
-std::string_view nearest_generation(const DeviceModel& model) {
-  const double own = to_number<double>(model.architecture).value_or(9.0);
-  return std::min_element(std::begin(lenders), std::end(lenders),
-                          [&](const auto& a, const auto& b) {
-                            return std::abs(a.second - own) < std::abs(b.second - own);
-                          })
-      ->first;
+/// The lenders' generation that is the device's. Cards without a capability (AMD's) have Hopper's.
+double generation_of(const DeviceModel& model) {
+  const double own = to_number<double>(model.architecture).value_or(hopper_generation);
+  if (own >= ampere && own < ada) return ampere;
+  // They multiply by the instructions of Ada, not by those of tensor memory (tcgen05: 10.x only).
+  return own >= small_blackwell ? ada : own;
+}
+
+/// Throttling of a card with `ratio` of the lender's FLOP/s per watt, but not more than the
+/// lender's: what it draws goes with FLOPs and with the cube of its clock, as in
+/// topologies::limit_power.
+PowerLimit lent(const PowerLimit& power, double ratio) {
+  const double slower = (1 + power.share) * std::cbrt(ratio) - 1;
+  return {std::clamp(slower, 0.0, power.share), power.flops};
 }
 
 double rounded_up(std::int64_t a, std::int64_t b) { return static_cast<double>((a + b - 1) / b); }
@@ -107,27 +125,53 @@ std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision preci
   const std::string_view format = !fp8                                    ? "bf16"
                                   : precision == Precision::fp8_blockwise ? "fp8_block"
                                                                           : "fp8";
-  const auto same =
-      std::find_if(std::begin(same_chips), std::end(same_chips),
-                   [&](const auto& entry) { return entry.first == model.measured_type(); });
-  const std::string_view measured =
-      same == std::end(same_chips) ? model.measured_type() : same->second;
   const std::vector<GemmModel>& all = gemm_models();
   const auto row_of = [&](std::string_view device) {
     return std::find_if(all.begin(), all.end(), [&](const GemmModel& one) {
       return one.device == device && one.format == format;
     });
   };
-  auto found = row_of(measured);
-  const bool borrowed = fp8 && found == all.end();
-  if (borrowed) found = row_of(nearest_generation(model));
-  if (found == all.end()) return std::nullopt;
+  const std::string& type = model.measured_type();
+  auto found = row_of(type);
+  bool borrowed = false;
+  if (found == all.end()) {
+    const auto close = std::find_if(std::begin(kin), std::end(kin),
+                                    [&](const Kin& one) { return one.card == type; });
+    if (close != std::end(kin)) {
+      found = row_of(close->measured);
+      borrowed = !close->same_chip;
+    }
+  }
+  if (found == all.end()) {
+    // Other models price 16 bits on cards before Ampere and AMD's.
+    if (!fp8 && to_number<double>(model.architecture).value_or(0) < ampere) return std::nullopt;
+    borrowed = true;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Lender& one : lenders) {
+      const double distance = std::abs(one.generation - generation_of(model));
+      const auto row = row_of(one.card);
+      if (row == all.end() || distance >= least) continue;
+      least = distance;
+      found = row;
+    }
+  }
   GemmModel own = *found;
   own.borrowed = borrowed;
   // A device described anew, for a what-if, has rates of its own.
   own.multiprocessors = std::max(1, model.multiprocessors);
   own.peak = model.peak_at(precision).value;
   own.memory_rate = model.memory_rate.value;
+  if (found->device == type) return own;
+  // Filling a pipeline is waiting for memory: no more steps of a slower multiprocessor.
+  const double each = own.peak / static_cast<double>(own.multiprocessors);
+  own.prologue *= std::min(1.0, each / (found->peak / static_cast<double>(found->multiprocessors)));
+  const auto lender = std::find_if(std::begin(lenders), std::end(lenders),
+                                   [&](const Lender& one) { return one.card == found->device; });
+  if (model.upkeep.power && lender != std::end(lenders)) {
+    const double ratio = own.peak / found->peak * lender->watts / model.upkeep.power->value;
+    own.burst = lent(own.burst, ratio);
+    own.sustained = lent(own.sustained, ratio);
+  }
   return own;
 }
 

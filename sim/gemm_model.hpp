@@ -24,7 +24,7 @@ struct GemmModel {
   std::string device;  ///< the device model that was measured
   std::string format;  ///< of the operands: bf16; fp8, scaled by tensor; fp8_block
   double operand_bytes = 2;
-  bool borrowed = false;  ///< of another card, whose chip is not the same
+  bool borrowed = false;  ///< of a card whose chip is not the same
   std::int64_t multiprocessors = 1;
   double peak = 1, memory_rate = 1;  ///< of the data sheet; what the efficiencies are parts of
   double efficiency = 1;             ///< of the largest tile
@@ -49,10 +49,15 @@ struct GemmModel {
 /// All cards of the table.
 [[nodiscard]] const std::vector<GemmModel>& gemm_models();
 
-/// The device's own row with its number of multiprocessors, peak and memory rate; nothing for other
-/// devices and for 32-bit operands. FP16 and BF16 are alike: only BF16 was measured, and both have
-/// the same peak. In FP8, which no other model prices, a device without a row borrows that of the
-/// nearest generation (Hopper's from the H100, Ada's from the L40S, Blackwell's from the B200).
+/// The device's row with its number of multiprocessors, peak and memory rate; nothing for 32-bit
+/// operands. FP16 and BF16 are alike: only BF16 was measured, and both have the same peak.
+///
+/// A device without a row of its own has that of its chip (RTX 6000 Ada the L40S's, GH200 the
+/// H100's), or borrows that of the nearest generation: Ampere's from the A100, Ada's and the
+/// smaller Blackwells' (12.x) from the L40S, Hopper's from the H100, Blackwell's from the B200. In
+/// 16 bits nothing for cards before Ampere and for AMD's. A slower multiprocessor takes fewer steps
+/// to fill a tile's pipeline, and a card with fewer FLOP/s per watt throttles less: a GeForce,
+/// whose tensor cores run at half their rate, not at all.
 [[nodiscard]] std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision precision);
 
 /// Time of `batches` products y[m,n] = x[m,k] W[n,k]^T:

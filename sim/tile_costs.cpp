@@ -95,7 +95,9 @@ class TileCosts final : public NetworkCosts {
           near &= gemm.near && rates.own_gemms;
         }
         // A layer has GEMMs only, or none.
-        cost.origin = near ? Origin::published : Origin::modelled;
+        cost.origin = rates.gemms->model().borrowed ? Origin::guessed
+                      : near                        ? Origin::published
+                                                    : Origin::modelled;
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
         if (is_convolution(kernel) && (!rates.own_convolutions || guesses_groups(kernel, rates))) {
@@ -150,7 +152,8 @@ class TileCosts final : public NetworkCosts {
   [[nodiscard]] std::string summary() const override {
     std::vector<std::string> own;
     for (const DeviceModel& model : cluster().models) {
-      if (gemm_model_of(model, Precision::bf16)) own.push_back(model.name);
+      const auto gemms = gemm_model_of(model, Precision::bf16);
+      if (gemms && !gemms->borrowed) own.push_back(model.name);
     }
     const std::string others =
         "GEMMs and convolutions by a tile model fitted to kernels measured on the card or its "
@@ -165,18 +168,23 @@ class TileCosts final : public NetworkCosts {
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
-    std::vector<std::string> own;
+    std::vector<std::string> gemms_of;
+    bool known = false;
     for (const DeviceModel& model : cluster().models) {
-      if (const auto gemms = gemm_model_of(model, precision); gemms && !gemms->borrowed) {
-        own.push_back(fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
-                                  100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
-      }
+      const auto gemms = gemm_model_of(model, precision);
+      if (!gemms) continue;
+      known |= !gemms->borrowed;
+      gemms_of.push_back(
+          gemms->borrowed
+              ? fmt::format("{} unknown (scaled from {} data)", model.name, gemms->device)
+              : fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
+                            100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
     }
     const std::string others =
         kernel_accuracy(cluster(), without_fp8(precision), &Coefficients::tiles);
-    if (own.empty()) return others;
-    return fmt::format("GEMMs: {}, mean over held-out shapes; other kernels: {}", join(own),
-                       others);
+    if (gemms_of.empty()) return others;
+    return fmt::format("GEMMs: {}{}; other kernels: {}", join(gemms_of),
+                       known ? ", mean over held-out shapes" : "", others);
   }
 
  private:

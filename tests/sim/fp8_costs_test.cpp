@@ -96,10 +96,12 @@ TEST_CASE("fp8 costs: products are published, of the card's model, or borrowed")
     for (const char* measured : {"h100-sxm5", "h200-sxm", "b200-sxm", "gb200", "l40s"}) {
       CHECK(origin(measured, recipe) == Origin::published);
     }
-    CHECK(origin("gh200", recipe) == Origin::modelled);  // the H100's chip
     for (const char* other : {"h20", "l4", "rtx-4090", "b300", "mi300x"}) {
       CAPTURE(other);
       CHECK(origin(other, recipe) == Origin::guessed);
+    }
+    for (const char* chip : {"gh200", "h100-nvl", "rtx-6000-ada"}) {
+      CHECK(origin(chip, recipe) == Origin::modelled);
     }
   }
   const auto lender = [](const char* device) {
@@ -107,7 +109,8 @@ TEST_CASE("fp8 costs: products are published, of the card's model, or borrowed")
   };
   CHECK(lender("h20") == "h100-sxm5");
   CHECK(lender("l4") == "l40s");
-  CHECK(lender("gb300") == "b200-sxm");
+  CHECK(lender("gb300") == "gb200");
+  CHECK(lender("rtx-pro-6000") == "l40s");
   CHECK(lender("mi300x") == "h100-sxm5");
   CHECK_FALSE(gemm_model_of(topologies::device_model("a100-sxm4-80", "test"), Precision::fp8));
 }

@@ -252,8 +252,73 @@ TEST_CASE("GEMM model: cards of one chip have its products at their own memory r
         testing::approx(time("h100-sxm5", 8192, 8192, 8192)).epsilon(0.01));
   CHECK(time("gh200", 16, 16384, 16384) / time("h100-sxm5", 16, 16384, 16384) ==
         testing::approx(3350.0 / 4000).epsilon(0.05));
-  CHECK_FALSE(gemm_model_of(topologies::device_model("a30", "test"), Precision::bf16));
-  CHECK_FALSE(gemm_model_of(topologies::device_model("h20", "test"), Precision::bf16));
+}
+
+TEST_CASE("GEMM model: cards without measurements have those of their chip or generation") {
+  const auto check = [](const char* card, const char* measured, bool borrowed) {
+    CAPTURE(card);
+    for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+      const auto model = gemm_model_of(topologies::device_model(card, "test"), precision);
+      REQUIRE(model);
+      CHECK(model->device == measured);
+      CHECK(model->borrowed == borrowed);
+    }
+  };
+  for (const char* card : {"h100-pcie", "h100-nvl", "gh200"}) check(card, "h100-sxm5", false);
+  check("rtx-6000-ada", "l40s", false);
+  check("b300", "b200-sxm", true);
+  check("gb300", "gb200", true);
+  check("h20", "h100-sxm5", true);
+  for (const char* card : {"a30", "a10", "rtx-3090", "a40"}) check(card, "a100-sxm4-80", true);
+  for (const char* card : {"l4", "rtx-4090", "rtx-pro-6000"}) check(card, "l40s", true);
+  for (const char* card : {"v100-sxm2", "t4", "rtx-2080ti", "mi300x"}) {
+    CHECK_FALSE(gemm_model_of(topologies::device_model(card, "test"), Precision::fp16));
+  }
+}
+
+TEST_CASE("GEMM model: what a borrowing card throttles and waits for, by hand") {
+  const auto model_of = [](const char* card) {
+    return *gemm_model_of(topologies::device_model(card, "test"), Precision::bf16);
+  };
+  const GemmModel a100 = model_of("a100-sxm4-80"), l40s = model_of("l40s");
+  // 71 TFLOP/s in 350 W: 0.26 of the A100's FLOP/s per watt, so 0.73 of its 1.14 times: never.
+  const GemmModel geforce = model_of("rtx-3090");
+  CHECK(geforce.sustained.share == 0);
+  // Its multiprocessors are 0.30 times as fast: 0.866 of 2.89 TFLOP/s.
+  CHECK(geforce.prologue / a100.prologue == testing::approx(71.0 / 82 / (312.0 / 108)));
+  // 181 TFLOP/s in 300 W: 0.583 of the L40S's, and 0.836 times its 1.47.
+  const double l40 = (1 + l40s.sustained.share) * std::cbrt(181 / 362.0 * 350 / 300) - 1;
+  CHECK(model_of("l40").sustained.share == testing::approx(l40));
+  // More FLOP/s per watt than the lender, whose throttling is all that was measured.
+  CHECK(model_of("l4").sustained.share == l40s.sustained.share);
+}
+
+TEST_CASE("GEMM model: of one chip, the card of higher rates is never slower") {
+  const std::pair<const char*, const char*> pairs[] = {
+      {"rtx-6000-ada", "l40s"},  {"h100-sxm5", "h100-nvl"},
+      {"h100-nvl", "h100-pcie"}, {"b300", "b200-sxm"},
+      {"gb300", "gb200"},        {"gh200", "h100-sxm5"},
+      {"l40s", "l40"},           {"a100-sxm4-80", "a100-sxm4-40"}};
+  for (const auto& [faster, slower] : pairs) {
+    CAPTURE(faster);
+    CAPTURE(slower);
+    const auto interpolation = [](const char* card) {
+      return GemmInterpolation(
+          *gemm_model_of(topologies::device_model(card, "test"), Precision::bf16));
+    };
+    const GemmInterpolation fast = interpolation(faster), slow = interpolation(slower);
+    for (const std::int64_t m : {2048, 4000, 8192, 32768}) {
+      for (const std::int64_t n : {1024, 4096, 14336}) {
+        for (const std::int64_t k : {1024, 4096, 16384}) {
+          CAPTURE(m);
+          CAPTURE(n);
+          CAPTURE(k);
+          CHECK(fast.time(m, n, k, fast.model().sustained).time <=
+                slow.time(m, n, k, slow.model().sustained).time);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("GEMM model: a card that is described from another has its products at its own rates") {
