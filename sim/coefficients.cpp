@@ -161,7 +161,9 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
     return of_row == Precision::fp16 || (of_row == precision && precision == Precision::tf32);
   };
   const bool slowed_by_power = model.upkeep.power && model.upkeep.power->value <= low_power.value;
-  std::tuple<double, double, bool> least{std::numeric_limits<double>::infinity(), 0, false};
+  const bool of_nvidia = compute_capability(model).has_value();
+  std::tuple<double, bool, double, double, bool> least{std::numeric_limits<double>::infinity(),
+                                                       false, 0, 0, false};
   for (const Coefficients& row : coefficients()) {
     // What is itself another card's on tensor cores is not lent on.
     if (!serves(row.operands) || (tensor_cores && !row.own_convolutions)) continue;
@@ -169,6 +171,8 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
     if (row.sustained > 1 && !slowed_by_power) continue;
     const std::tuple distance{
         std::abs(std::floor(assumed_capability(model)) - std::floor(row.architecture)),
+        // Between an older and a newer generation: that of a like power limit, then the newer one.
+        slowed_by_power && row.sustained == 1, of_nvidia ? -std::floor(row.architecture) : 0.0,
         std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate)),
         row.operands != precision};
     if (distance < least) {

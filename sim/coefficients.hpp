@@ -77,9 +77,9 @@ struct Borrowed {
   Origin origin = Origin::guessed;    ///< modelled: its own
 };
 /// The row of the card itself, else of the most similar one: the nearest generation (major compute
-/// capability), then the nearest memory bandwidth, which separates large cards from small ones of
-/// one generation; for TF32 on tensor cores also rows of 16 bits, where they are nearer. Equal
-/// distances: the earlier row. Not for CPUs.
+/// capability; of an older and a newer one the newer, unless only the older has a like power limit,
+/// and AMD's by memory), then the nearest memory bandwidth, which separates large cards from small
+/// ones; for TF32 on tensor cores also rows of 16 bits, if nearer. Then the earlier. Not for CPUs.
 [[nodiscard]] Borrowed coefficients_of(const DeviceModel& model, Precision precision);
 
 [[nodiscard]] inline bool is_convolution(const Kernel& kernel) {

@@ -418,9 +418,13 @@ TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
   };
   CHECK(borrowed("k80", Precision::fp32)->family == "m40");
   CHECK(borrowed("gtx-1080", Precision::fp32)->family == "titanx-pascal");
-  // V100, T4 and H100 are one generation away: the nearest memory.
+  // V100, T4 and H100 are one generation away: the newest, whichever memory a card of one chip has.
   CHECK(borrowed("a100-sxm4-40", Precision::bf16)->operands == Precision::fp16);
-  CHECK(borrowed("a100-sxm4-40", Precision::bf16)->family == "v100");
+  for (const char* newer : {"a100-sxm4-40", "a100-sxm4-80", "a100-pcie", "a100-pcie-40", "a30"}) {
+    CHECK(borrowed(newer, Precision::bf16)->architecture == 9.0);
+  }
+  CHECK(borrowed("l4", Precision::bf16)->family == "t4");
+  CHECK(borrowed("mi100", Precision::bf16)->family == "v100");
   CHECK(borrowed("a100-sxm4-40", Precision::tf32)->family == "a100");
   CHECK(borrowed("a100-sxm4-80", Precision::tf32)->family == "a100");
   CHECK(borrowed("a100-sxm4-80", Precision::tf32)->operands == Precision::tf32);
