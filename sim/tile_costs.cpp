@@ -34,7 +34,7 @@ constexpr double first_fast_norms = 7.0;
 /// From here on, operators of PyTorch are priced as they were timed on Hopper
 /// (sim/operator_rates.hpp). Older cards run other kernels, and frameworks of their time.
 constexpr double first_with_operators = 8.0;
-constexpr std::int64_t aligned_bytes = 16;
+constexpr std::int64_t aligned_bytes = 16, fp32_bytes = 4;
 /// Launch overhead of a tiny kernel. Guessed: a few microseconds on all GPUs. The fitted overheads
 /// of GEMMs contain more than that (up to 40 us), which small memory-bound kernels do not pay.
 constexpr double memory_bound_overhead = 5e-6;
@@ -190,6 +190,7 @@ class TileCosts final : public NetworkCosts {
  private:
   struct OneDevice {
     std::optional<TileRates> tiles;          ///< nothing for CPUs
+    std::optional<TileRates> fp32;           ///< what libraries may take in other precisions
     std::optional<GemmInterpolation> gemms;  ///< of cards whose GEMMs were measured
     bool own_gemms = false;                  ///< on this card, not on one with the same chip
     AttentionRates attention;                ///< without a model for CPUs
@@ -215,6 +216,19 @@ class TileCosts final : public NetworkCosts {
     return found ? &*found : nullptr;
   }
 
+  static TileRates tiles_of(const DeviceModel& model, Precision precision) {
+    const Coefficients& row = *coefficients_of(model, precision).row;
+    const double peak = peak_of(model, precision);
+    TileRates rates = tile_rates(row, std::max(1, model.multiprocessors), FlopsPerSecond{peak},
+                                 model.memory_rate);
+    // Alignment was measured on this generation only; another's card may borrow its row.
+    if (to_number<double>(model.architecture).value_or(0) != row.architecture) {
+      rates.factors.unaligned.fill(1);
+    }
+    rates.spectral = peak == peak_of(model, Precision::fp32);
+    return rates;
+  }
+
   static OneDevice device_of(const DeviceModel& model, Precision precision,
                              AttentionKernel attention) {
     OneDevice device;
@@ -233,13 +247,8 @@ class TileCosts final : public NetworkCosts {
       device.gemms.emplace(*std::move(gemms));
     }
     const auto [row, origin] = coefficients_of(model, precision);
-    device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
-                              model.memory_rate);
-    // Alignment was measured on this generation only; another's card may borrow its row.
-    if (to_number<double>(model.architecture).value_or(0) != row->architecture) {
-      device.tiles->factors.unaligned.fill(1);
-    }
-    device.tiles->spectral = device.peak == peak_of(model, Precision::fp32);
+    device.tiles = tiles_of(model, precision);
+    if (precision != Precision::fp32) device.fp32 = tiles_of(model, Precision::fp32);
     device.memory_bound = model.memory_rate.value * memory_bound_efficiency;
     device.norm = row->architecture < first_fast_norms
                       ? model.memory_rate.value * old_norm_efficiency
@@ -297,7 +306,10 @@ class TileCosts final : public NetworkCosts {
                      kernel.launches * device.memory_bound_overhead};
     }
     if (device.tiles) {
-      if (!kernel.attends) return gemm_time(kernel, *device.tiles, bytes);
+      if (!kernel.attends) {
+        const Seconds own = gemm_time(kernel, *device.tiles, bytes);
+        return device.fp32 ? std::min(own, gemm_time(kernel, *device.fp32, fp32_bytes)) : own;
+      }
       const Seconds attention =
           attention_time(*device.attention.model, kernel, device.peak, device.multiprocessors);
       return std::max(attention, Seconds{memory_bound}) + Seconds{device.memory_bound_overhead};
@@ -322,7 +334,12 @@ class TileCosts final : public NetworkCosts {
       return {Seconds{kernel.launches * device.memory_bound_overhead},
               Seconds{std::max(memory_bound, kernel.flops / device.peak)}};
     }
-    if (device.tiles && !kernel.attends) return least_gemm_time(least, *device.tiles, bytes);
+    if (device.tiles && !kernel.attends) {
+      const LeastTime own = least_gemm_time(least, *device.tiles, bytes);
+      if (!device.fp32) return own;
+      const LeastTime in_fp32 = least_gemm_time(least, *device.fp32, fp32_bytes);
+      return {std::min(own.fixed, in_fp32.fixed), std::min(own.whole, in_fp32.whole)};
+    }
     const double flops =
         device.tiles
             ? least_attention_time(*device.attention.model, kernel, least.most_keys, device.peak)

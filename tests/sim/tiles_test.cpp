@@ -371,6 +371,36 @@ TEST_CASE("tiles: every device has a cost, and more samples never take less time
   }));
 }
 
+TEST_CASE("tiles: no layer takes longer in TF32 or 16 bits than in FP32 on the same card") {
+  Cluster cluster =
+      star(std::vector<double>(topologies::device_models().size(), 10e9), Seconds{1e-6});
+  cluster.models = topologies::device_models();
+  for (std::size_t i = 0; i < cluster.models.size(); ++i) {
+    cluster.devices[i].model = static_cast<std::int32_t>(i);
+  }
+  const auto cost = make_tile_costs(cluster);
+  for (const char* name : {"alexnet", "resnet18", "mobilenet_v2"}) {
+    const Network network = networks::load_network(name, {}, "test");
+    for (std::size_t i = 0; i < network.layers.size(); ++i) {
+      const LayerId id{i};
+      if (!network[id].kind.as<Conv>() && !network[id].kind.as<Dense>()) continue;
+      const Part part{whole(network[id].out, 32), {}};
+      for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+        CAPTURE(cluster.models[d].name);
+        CAPTURE(network[id].name);
+        for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
+          const auto time = [&](Precision precision) {
+            return cost->compute(network, id, part, pass, DeviceId{d}, precision).time;
+          };
+          for (const Precision low : {Precision::tf32, Precision::fp16, Precision::bf16}) {
+            CHECK(time(low) <= time(Precision::fp32));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("tiles: convolutions in groups are guessed where no table has them") {
   // Only Hopper's rows have groups (kernel_factors.csv), none of even ones in FP32.
   const auto origin = [](const std::string& type, std::int64_t filters, Precision precision) {
