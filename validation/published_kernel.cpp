@@ -83,12 +83,24 @@ std::vector<Pass> passes_of(const Claim& claim) {
                    "accepted: fwd, bwd, bwd_data, bwd_weights or fwd_bwd");
 }
 
+/// Column `causal`; empty: no.
+bool is_causal(const Claim& claim) {
+  const std::string text = column(claim, "causal");
+  const auto is = [&](std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), text) != words.end();
+  };
+  if (is({"1", "true", "True", "yes"})) return true;
+  if (is({"", "0", "false", "False", "no"})) return false;
+  throw InputError(location_of(claim, "causal"), fmt::format("'{}'", text),
+                   "accepted: 0 or 1, true or false");
+}
+
 OneLayer attention(const Claim& claim) {
   const std::int64_t tokens = extent(claim, "seq"), heads = extent(claim, "heads"),
                      key_heads = count_column(claim, "kv_heads", heads),
                      width = extent(claim, "head_dim");
   const Shape keys = matrix(tokens, key_heads * width);
-  return layer_of(Attention{heads, key_heads, column(claim, "causal") == "1"},
+  return layer_of(Attention{heads, key_heads, is_causal(claim)},
                   {matrix(tokens, heads * width), keys, keys}, extent(claim, "batch"));
 }
 

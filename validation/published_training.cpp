@@ -44,32 +44,77 @@ void set_memory(const Claim& claim, Cluster& cluster) {
   }
 }
 
-/// The number before `unit` in the column `machine`, where `word` comes right before it: "HBM2e 2.4
-/// TB/s", "at 500 W". Nothing where it is not so.
-std::optional<double> stated(const Claim& claim, std::string_view word, std::string_view unit) {
-  const std::string text = column(claim, "machine");
-  for (std::size_t end = text.find(unit); end != std::string::npos;
-       end = text.find(unit, end + 1)) {
-    const std::size_t begin = text.find_last_not_of("0123456789.", end - 1) + 1;
-    const auto number = to_number<double>(text.substr(begin, end - begin));
-    const std::string before = text.substr(0, begin);
-    const std::size_t last = before.find_last_not_of(' ');
-    const std::size_t first = before.find_last_of(" (,", last) + 1;
-    if (number && before.substr(first).starts_with(word)) return number;
+/// The part of a machine's description that is of its cards: "HBM2e 2.4 TB/s", "at 500 W".
+struct Stated {
+  std::optional<BytesPerSecond> memory_rate;
+  std::optional<Watts> power;
+};
+
+/// Of a description between commas and brackets: numbers with a unit behind them. A rate is the
+/// memory's after its name, watts are the card's unless they are of something else.
+Stated stated(const std::string& machine) {
+  Stated found;
+  std::string part, before;
+  const auto names = [](const std::string& text, std::initializer_list<std::string_view> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](std::string_view word) { return text.find(word) != std::string::npos; });
+  };
+  const auto read = [&] {
+    for (std::size_t at = 0; at < part.size();) {
+      const std::size_t begin = part.find_first_of("0123456789", at);
+      if (begin == std::string::npos) break;
+      const std::size_t end = std::min(part.find_first_not_of("0123456789.", begin), part.size());
+      const std::size_t unit = std::min(part.find_first_not_of(' ', end), part.size());
+      const std::string_view rest = std::string_view(part).substr(unit);
+      const auto number = to_number<double>(part.substr(begin, end - begin));
+      const bool memory = names(part.substr(0, begin), {"HBM", "GDDR"}) ||
+                          (names(before, {"HBM", "GDDR"}) && begin < 2);
+      if (number && memory && rest.starts_with("TB/s")) found.memory_rate = {*number * 1e12};
+      if (number && memory && rest.starts_with("GB/s")) found.memory_rate = {*number * 1e9};
+      const bool watts =
+          rest.starts_with('W') &&
+          (rest.size() == 1 || std::isalnum(static_cast<unsigned char>(rest[1])) == 0);
+      const bool of_others =
+          names(part, {"host", "Host", "rack", "CPU", "node", "server", "suppl"});
+      if (number && watts && !of_others) found.power = Watts{*number};
+      at = end;
+    }
+    before = part;
+    part.clear();
+  };
+  for (const char c : machine) {
+    if (c == ',' || c == ';' || c == '(' || c == ')') {
+      read();
+    } else {
+      part += c;
+    }
   }
-  return std::nullopt;
+  read();
+  return found;
 }
 
-/// Sets what the machine's description says of cards that are not those of the data sheet: the rate
-/// of their memory, and a limit of their power.
+/// Sets what the row says of cards that are not those of the data sheet: the rate of their memory,
+/// and a limit of their power.
 void set_rates(const Claim& claim, Cluster& cluster) {
-  const std::optional<double> terabytes = stated(claim, "HBM", " TB/s");
-  const std::optional<double> watts = stated(claim, "at", " W");
+  Stated given = stated(column(claim, "machine"));
+  if (const std::string text = column(claim, "gpu_memory_rate"); !text.empty())
+    given.memory_rate = parse_rate(text, location_of(claim, "gpu_memory_rate"));
+  const std::string limit = column(claim, "power_limit");
+  if (!limit.empty()) given.power = parse_power(limit, location_of(claim, "power_limit"));
+  if (given.memory_rate && given.memory_rate->value <= 0) {
+    throw InputError(location_of(claim, "machine"), "a memory rate of 0",
+                     "accepted: a positive rate");
+  }
   for (DeviceModel& model : cluster.models) {
     if (model.kind != DeviceKind::gpu) continue;
-    if (terabytes) model.memory_rate = BytesPerSecond{*terabytes * 1e12};
-    if (watts && model.upkeep.power && *watts < model.upkeep.power->value)
-      topologies::limit_power(model, Watts{*watts}, location_of(claim, "machine"));
+    if (given.memory_rate) model.memory_rate = *given.memory_rate;
+    const Upkeep& own = model.upkeep;
+    const bool lower =
+        given.power && own.power && *given.power<*own.power&& * given.power> * own.idle();
+    if (lower || !limit.empty()) {
+      topologies::limit_power(model, *given.power,
+                              location_of(claim, limit.empty() ? "machine" : "power_limit"));
+    }
   }
 }
 
@@ -200,22 +245,24 @@ sim::Fusion fusion_of(const Claim& claim) {
 
 namespace {
 
-/// Column `optimizer`, by its first word; or, of old tables, what `workload_detail` names. LAMB
+/// Column `optimizer`, by its first words; or, of old tables, what `workload_detail` names. LAMB
 /// keeps what Adam does, LARS what momentum does. Nothing where the row has none.
 std::optional<Optimizer> optimizer_of(const Claim& claim) {
   constexpr std::pair<std::string_view, Optimizer> known[] = {
       {"adam", Optimizer::adam},     {"adamw", Optimizer::adam},        {"lamb", Optimizer::adam},
       {"lars", Optimizer::momentum}, {"momentum", Optimizer::momentum}, {"sgd", Optimizer::sgd}};
-  const std::string text = column(claim, "optimizer");
-  std::string word = text.substr(0, text.find_first_of(" ,("));
-  std::transform(word.begin(), word.end(), word.begin(),
+  std::string text = column(claim, "optimizer");
+  std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string word = text.substr(0, text.find_first_of(" ,(+"));
+  if (word == "sgd" && text.find("momentum") != std::string::npos) return Optimizer::momentum;
   for (const auto& [name, optimizer] : known) {
     if (word == name) return optimizer;
   }
   if (!text.empty()) {
-    throw InputError(location_of(claim, "optimizer"), fmt::format("'{}'", text),
-                     "accepted: Adam, AdamW, LAMB, LARS, momentum or SGD (without momentum)");
+    throw InputError(location_of(claim, "optimizer"),
+                     fmt::format("'{}'", column(claim, "optimizer")),
+                     "accepted: Adam, AdamW, LAMB, LARS, SGD momentum, or SGD (without momentum)");
   }
   if (column_contains(claim, "workload_detail", "SGD")) return Optimizer::sgd;
   return std::nullopt;

@@ -436,10 +436,12 @@ TEST_CASE("published plan: the optimizer is the row's, LAMB like Adam and LARS l
   };
   const std::string layout = "3D,2,2,2,4,3,24,,";
   CHECK(optimizer(layout, "") == Optimizer::adam);
-  CHECK(optimizer(layout, "LARS") == Optimizer::momentum);
+  for (const char* text : {"LARS", "SGD, momentum 0.9", "sgd+momentum", "momentum"})
+    CHECK(optimizer(layout, text) == Optimizer::momentum);
+  CHECK(optimizer(layout, "SGD") == Optimizer::sgd);
   CHECK(optimizer(layout, "Adam (fp16, fp32 master)") == Optimizer::adam);
   CHECK(testing::refusal_of([&] { static_cast<void>(optimizer(layout, "lion")); }) ==
-        "f:2:optimizer: 'lion'; accepted: Adam, AdamW, LAMB, LARS, momentum or SGD (without "
+        "f:2:optimizer: 'lion'; accepted: Adam, AdamW, LAMB, LARS, SGD momentum, or SGD (without "
         "momentum)");
 }
 
@@ -461,15 +463,30 @@ TEST_CASE("published plan: a machine's description may lower the rates of its ca
     claim.what["machine"] = machine;
     return Training(claim).cluster().models.at(0);
   };
-  const DeviceModel whole = model("box of 8, 2 TB/s in all, at most 500 W");
-  CHECK(whole == model("box"));
+  const DeviceModel whole = model("box");
+  for (const char* other :
+       {"box of 8, 2 TB/s in all", "box, host at 300 W", "box at 400 W",
+        "box with power supplies of 300 W", "HBM2e 80 GB, NVLink 600 GB/s", "box of 8 at 3 kW"}) {
+    CAPTURE(other);
+    CHECK(model(other) == whole);
+  }
+  for (const char* text : {"box at 300W", "box, power limit 300 W", "box (300 W)"})
+    CHECK(model(text).upkeep.power == Watts{300});
+  for (const char* text : {"HBM2e, 1.5 TB/s", "HBM2e 1500 GB/s", "box (HBM2e at 1.5 TB/s)"})
+    CHECK(model(text).memory_rate == BytesPerSecond{1.5e12});
+  CHECK_THROWS_AS(static_cast<void>(model("HBM2e 0 TB/s")), InputError);
   const DeviceModel other = model("8x A100 80 GB (HBM2e 1.5 TB/s) at 300 W");
   CHECK(other.memory_rate == BytesPerSecond{1.5e12});
   CHECK(other.upkeep.power == Watts{300});
   // 400 W, 80 of them without kernels.
   CHECK(other.peak_at(Precision::bf16).value ==
         testing::approx(whole.peak_at(Precision::bf16).value * std::cbrt(220.0 / 320)));
-  CHECK(model("box at 400 W").peak == whole.peak);
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  claim.what["power_limit"] = "300 W";
+  claim.what["gpu_memory_rate"] = "1.5 TB/s";
+  CHECK(Training(claim).cluster().models.at(0) == other);
+  claim.what["power_limit"] = "500 W";
+  CHECK_THROWS_AS(Training{claim}, InputError);
 }
 
 TEST_CASE("published plan: of a run that failed there is a verdict on its memory") {
