@@ -349,6 +349,11 @@ void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups
     back.insert(back.end(), stage->begin(), stage->end());
   }
   for (const std::vector<std::size_t>& units : filled) {
+    // A single bucket leaves by parts, as soon as they are there.
+    if (units.size() == 1) {
+      add(units, std::min(elements[units[0]], most_flattened) * gradient_);
+      continue;
+    }
     add(units, most_filled(filled_by_visit(back, groups, units), gradients));
   }
 }

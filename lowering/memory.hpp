@@ -31,9 +31,10 @@ struct MemoryUse {
 /// Bytes of a parameter's optimizer states: fp32 numbers, and an fp32 copy of a 16-bit weight.
 [[nodiscard]] std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer);
 
-/// Gradients that are copied at a time into a buffer that replicas sum, where all are summed after
-/// the backward pass: DeepSpeed's elements_per_buffer (deepspeed/runtime/engine.py,
-/// buffered_allreduce_fallback).
+/// Gradients of a single bucket that are in a buffer of their own at a time: DeepSpeed's
+/// elements_per_buffer (deepspeed/runtime/engine.py, buffered_allreduce_fallback) and
+/// reduce_bucket_size, of which ZeRO 2 fills one after the other during the backward pass, also
+/// without overlap_comm (deepspeed/runtime/zero/stage_1_and_2.py).
 inline constexpr std::int64_t most_flattened = 500'000'000;
 
 /// By layer, bytes of an element that the backward pass keeps: of its output, if its own gradient

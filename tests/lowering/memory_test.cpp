@@ -249,12 +249,16 @@ TEST_CASE("memory: one bucket is summed by 500 million gradients, by hand") {
     input.bucket = Bytes{std::int64_t{1} << 40};
     const auto buffers = [&](Framework framework) {
       input.framework = framework;
-      return strategies::memory_use(input, strategies::plan_data(input))[0].communication.value;
+      return strategies::memory_use(
+                 input, strategies::with_memory_options(input, strategies::plan_data(input)))[0]
+          .communication.value;
     };
     const std::int64_t parameters = parameter_count(world.network);
     CHECK((parameters > 500'000'000) == (blocks == 12));
     CHECK(buffers(Framework::pytorch) == 4 * std::min<std::int64_t>(parameters, 500'000'000));
     CHECK(buffers(Framework::megatron) == 0);
+    input.zero_stage = 2;
+    CHECK(buffers(Framework::pytorch) == 4 * std::min<std::int64_t>(parameters, 500'000'000));
   }
 }
 
