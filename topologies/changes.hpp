@@ -25,9 +25,9 @@ void set_node_upkeep(Cluster& cluster, std::string_view pattern, std::string_vie
 
 /// Lowers the clock of a card to what it keeps under a limit of its power: what it draws beyond its
 /// idle power goes with the cube of the clock, since voltage falls with it (Mudge 2001, "Power: A
-/// First-Class Architectural Design Constraint"). Peaks follow the clock, the memory's rate does
-/// not. That long products reach the limit is a guess, which holds for tensor cores (16-bit
-/// products of H200 and B200 run 16 to 20 % longer under sustained load).
+/// First-Class Architectural Design Constraint"). Peaks follow the clock, the memory's rate and
+/// what it draws without kernels do not. That long products reach the limit is a guess, which holds
+/// for tensor cores (16-bit products of H200 and B200 run 16 to 20 % longer under sustained load).
 ///
 /// limit   above the idle power, at most the power that the card draws; else InputError with
 /// `where`

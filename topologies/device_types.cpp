@@ -97,6 +97,7 @@ void limit_power(DeviceModel& model, Watts limit, const std::string& where) {
   for (FlopsPerSecond& peak : model.peak) peak = peak * clock;
   model.fp8_peak = model.fp8_peak * clock;
   model.upkeep.power = limit;
+  model.upkeep.idle_power = idle;
 }
 
 Upkeep read_upkeep(const Fields& fields, Upkeep known) {

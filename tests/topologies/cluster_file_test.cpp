@@ -155,6 +155,7 @@ TEST_CASE("cluster files: a limit of a card's power lowers its clock, by hand") 
   CHECK(capped.fp8_peak.value == testing::approx(clock * whole.fp8_peak.value));
   CHECK(capped.memory_rate == whole.memory_rate);
   CHECK(capped.upkeep.power == Watts{500});
+  CHECK(capped.upkeep.idle() == Watts{140});
   CHECK(capped.measured_type() == "h100-sxm5");
   CHECK(types("power_limit = \"700 W\"").peak == whole.peak);
   // Generators know the file's types, too.
