@@ -219,5 +219,5 @@ TEST_CASE("memory: a dense layer by hand") {
   CHECK(use[0].optimizer_state == Bytes{80});
   // Kept: 3 x 3 inputs, 3 x 5 logits; the largest gradient, of the logits, twice.
   CHECK(use[0].activations == Bytes{4 * (9 + 15 + 2 * 15)});
-  CHECK(use[0].communication == Bytes{0});  // its one bucket is where the gradients are
+  CHECK(use[0].communication == Bytes{80});  // its one bucket has the gradients once more
 }
