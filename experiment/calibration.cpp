@@ -92,8 +92,11 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     if (model.kind != DeviceKind::gpu || devices.empty()) continue;
     wanted.push_back(model.name);
     std::vector<const FittedStep*> of_model;
-    for (const FittedStep& row : rows) {
-      if (row.device == model.name && row.precision == precision) of_model.push_back(&row);
+    for (const std::string& name : {model.name, model.measured_type()}) {
+      for (const FittedStep& row : rows) {
+        if (row.device == name && row.precision == precision) of_model.push_back(&row);
+      }
+      if (!of_model.empty()) break;  // its own rows before those of the type it is described from
     }
     if (of_model.empty()) {
       calibration.every_gpu = false;

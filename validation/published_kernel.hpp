@@ -8,11 +8,12 @@
 
 namespace parsim::validation {
 
-/// True for the columns of a table of kernels: op_class, m, n and k of products, or head_dim of
-/// attention.
+/// True for the columns of a table of kernels: op_class with a time, m, n and k of products, or
+/// head_dim of attention.
 template <class Table>
 [[nodiscard]] bool has_kernels(const Table& table) {
-  return table.has("op_class") || (table.has("m") && table.has("n") && table.has("k")) ||
+  const bool timed = table.has("time_us") || table.has("median_us") || table.has("sustained_us");
+  return (timed && table.has("op_class")) || (table.has("m") && table.has("n") && table.has("k")) ||
          table.has("head_dim");
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -294,6 +295,14 @@ Network load_network_of(const Claim& claim) {
 std::string device_of(const Claim& claim) {
   // Clusters of several GPU types name the devices themselves.
   if (!column(claim, "layout_file").empty()) return column(claim, "gpu");
+  if (const std::string call = column(claim, "cluster"); !call.empty()) {  // it may have own types
+    const Cluster own = topologies::load_cluster(call, location_of(claim, "cluster"));
+    std::set<std::string> types;
+    for (const DeviceId gpu : devices_of(own, DeviceKind::gpu)) types.insert(own.model(gpu).name);
+    const std::string text = column(claim, "gpu");
+    if (types.contains(text)) return text;
+    if (text.empty() && types.size() == 1) return *types.begin();
+  }
   return resolved(AliasKind::device, claim, "gpu", topologies::device_models());
 }
 

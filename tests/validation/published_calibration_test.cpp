@@ -12,6 +12,7 @@
 #include "networks/networks.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
@@ -313,6 +314,36 @@ TEST_CASE("calibration: rows of the same network count before rows of its kind")
   CHECK(factor({transformer, other, mine}) == 1.5);
   CHECK(factor({transformer, other}) == 2);
   CHECK(factor({transformer}) == 3);
+}
+
+TEST_CASE("calibration: a described card takes its own rows, or those of its base") {
+  const testing::TemporaryFolder folder;
+  const std::string file =
+      folder.write("own.toml",
+                   "generator = \"star:2,device=mine,rate=10GB/s\"\n"
+                   "[[device_types]]\nname = \"mine\"\nbase = \"t4\"\nmemory = \"8 GiB\"\n");
+  const Cluster cluster = topologies::load_cluster(file, "test");
+  const Network network = networks::load_network("alexnet", {}, "test");
+  experiment::FittedStep base, own;
+  base.network = own.network = "alexnet";
+  base.device = "t4";
+  base.kernels = 2;
+  own.device = "mine";
+  own.kernels = 1.5;
+  const auto factor = [&](const std::vector<experiment::FittedStep>& rows) {
+    return experiment::calibration_of(rows, network, Precision::fp32, cluster).kernels[0];
+  };
+  CHECK(factor({base}) == 2);
+  CHECK(factor({base, own}) == 1.5);
+  // A row's card is one of its cluster file.
+  for (const char* gpu : {"mine", ""}) {
+    const Claim claim =
+        read_measurements("model,cluster,gpu,n_gpus,batch_per_gpu,value,unit\nalexnet," + file +
+                              "," + gpu + ",2,32,100,ms\n",
+                          "f.csv", "f")
+            .at(0);
+    CHECK(device_of(claim) == "mine");
+  }
 }
 
 TEST_CASE("calibration: rows correct the costs that they were predicted with, and no others") {
