@@ -349,6 +349,7 @@ class Search {
     work_ += plain.strategy == "tensor" && plain.tp == 0 ? work_of_search : 1;
     ++tried_;
     strategies::StrategyInput input = experiment_.strategy_input();
+    input.as_run = as_run_;
     input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
     const std::optional<Made> one = made(experiment_, plain, choices_of(plain), changes, input);
     if (!one) return;
@@ -374,9 +375,9 @@ class Search {
     for (const Found& one : found_) {
       strategies::StrategyInput input = experiment_.strategy_input();
       input.simulate = [&](const Plan& plan) { return step_of(plan); };
+      input.as_run = as_run_;
       input.accepts = [&](const Plan& plan) { return !refusal_(plan); };
-      const std::optional<Made> same =
-          made(experiment_, one.plain, choices_of(one.plain), one.changes, input);
+      const auto same = made(experiment_, one.plain, choices_of(one.plain), one.changes, input);
       if (!same || refusal_(same->plan) || !strategies::fits(input, same->plan)) continue;
       std::string words =
           options_of_plan(experiment_, one.plain) + words_of(one.plain, one.changes);

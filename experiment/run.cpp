@@ -171,10 +171,13 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
       strategies::simulation(experiment.network, experiment.cluster, *experiment.cost, *simulator);
   Seconds simulated{};
   strategies::StrategyInput input = experiment.strategy_input();
+  const bool trained = !experiment.request.launcher.empty() ||
+                       (experiment.layout && !experiment.layout->trainer.empty());
+  if (trained) input.as_run = [&](const Plan& plan) { return searched(experiment, plan); };
   input.simulate = [&](const Plan& plan) {
     if (input.poll) input.poll();
     const Clock::time_point before = Clock::now();
-    const Seconds step = simulate(searched(experiment, plan));
+    const Seconds step = simulate(input.as_run ? input.as_run(plan) : plan);
     simulated += Clock::now() - before;
     return step;
   };

@@ -32,7 +32,8 @@ void follow_trainer(const LayoutFile& file, Request& request);
 /// it is.
 [[nodiscard]] Plan compared(const Experiment& experiment, Plan plan);
 
-/// By whose step searches choose: of Request::launcher if there is one, else as compared.
+/// By whose step and memory searches choose: of Request::launcher if there is one, else as
+/// compared.
 [[nodiscard]] Plan searched(const Experiment& experiment, const Plan& plan);
 
 }  // namespace parsim::experiment

@@ -269,8 +269,9 @@ std::vector<std::string> memory_option_notes(const Network& network, const Clust
 std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
   const auto use = [&](const Plan& all) {
     const std::optional<Extract> of = extract_of(all);
-    const Plan some = of ? shortened(all, of->more) : Plan{};
-    const Plan& whole = of ? some : all;
+    Plan some = of ? shortened(all, of->more) : Plan{};
+    if (input.as_run) some = input.as_run(of ? some : all);
+    const Plan& whole = of || input.as_run ? some : all;
     return input.prices != nullptr ? input.prices->memory(whole)
                                    : lowering::memory_use(input.network, input.cluster, whole);
   };
@@ -304,10 +305,13 @@ Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan, Seconds
   return extrapolated(plan, *of, shorter, longer);
 }
 
-std::vector<lowering::MemoryUse> estimated_memory(lowering::Estimator& estimator,
+std::vector<lowering::MemoryUse> estimated_memory(const StrategyInput& input,
+                                                  lowering::Estimator& estimator,
                                                   const Plan& plan) {
   const std::optional<Extract> of = extract_of(plan);
-  return estimator.memory(of ? shortened(plan, of->more) : plan);
+  Plan some = of ? shortened(plan, of->more) : Plan{};
+  if (input.as_run) some = input.as_run(of ? some : plan);
+  return estimator.memory(of || input.as_run ? some : plan);
 }
 
 Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator, const Plan& plan,
@@ -319,11 +323,11 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
   if (limit.fits()) {
     const Seconds step = estimated_step(estimator, priced, limit.step);
     return {step >= limit.step ? limit.overcommit
-                               : overcommit(input, estimated_memory(estimator, priced)),
+                               : overcommit(input, estimated_memory(input, estimator, priced)),
             step};
   }
   // What needs much more memory is not better, however fast it is.
-  const std::int32_t most = overcommit(input, estimated_memory(estimator, priced));
+  const std::int32_t most = overcommit(input, estimated_memory(input, estimator, priced));
   if (most > limit.overcommit) return {most, limit.step};
   return {most,
           estimated_step(estimator, priced,

@@ -140,12 +140,12 @@ struct StrategyInput : StrategyOptions {
   /// Of plans that `best` and `tensor` may choose, unless there are none; empty: of all.
   std::function<bool(const Plan&)> accepts{};
   std::function<void(double)> progress{};  ///< called now and then with what is done, 0 to 1
-  /// Called before each estimate and simulation, unless empty; throws when no plan is wanted now.
-  std::function<void()> poll{};
+  std::function<void()> poll{};  ///< before each estimate or simulation; throws to end the search
   /// Results of so many calls of work that does not throw, in other processes. May be empty.
   std::function<std::vector<std::string>(std::size_t, std::function<std::string(std::size_t)>)>
       at_once{};
-  bool hosts_matter = false;  ///< for steps; estimates leave out what hosts read
+  std::function<Plan(const Plan&)> as_run{};  ///< by its trainer, whose memory counts; may be empty
+  bool hosts_matter = false;                  ///< for steps; estimates leave out what hosts read
   /// Plans that others have made of this very input: searches that start from them do not ask.
   std::span<const Plan> known{};
   /// For the estimators of all strategies that plan this input; may be null.
