@@ -173,12 +173,12 @@ class TileCosts final : public NetworkCosts {
     for (const DeviceModel& model : cluster().models) {
       const auto gemms = gemm_model_of(model, precision);
       if (!gemms) continue;
-      known |= !gemms->borrowed;
+      const bool scaled = gemms->borrowed || !model.base.empty();
+      known |= !scaled;
       gemms_of.push_back(
-          gemms->borrowed
-              ? fmt::format("{} unknown (scaled from {} data)", model.name, gemms->device)
-              : fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
-                            100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
+          scaled ? fmt::format("{} unknown (scaled from {} data)", model.name, gemms->device)
+                 : fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
+                               100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
     }
     const std::string others =
         kernel_accuracy(cluster(), without_fp8(precision), &Coefficients::tiles);
