@@ -84,6 +84,11 @@ void check_data_parallelism(const Claim& claim, std::int64_t devices) {
 std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices) {
   constexpr std::int64_t usual = 32;  // a GPU
   const std::string each = column(claim, "batch_per_gpu");
+  const bool of_a_step = each.empty() && column(claim, "global_batch").empty();
+  if (const std::string batch = column(claim, "batch"); of_a_step && !batch.empty()) {
+    throw InputError(location_of(claim, "batch"), fmt::format("'{}' of a training step", batch),
+                     "accepted: batch_per_gpu, or global_batch of all GPUs");
+  }
   if (each.empty()) return count_column(claim, "global_batch", usual * devices);
   const std::int64_t batch = count_column(claim, "batch_per_gpu", usual) * devices;
   if (const std::int64_t other = count_column(claim, "global_batch", batch); other != batch) {

@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "experiment/run.hpp"
+#include "validation/agreeing_columns.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
 #include "validation/published_collective.hpp"
@@ -315,8 +316,13 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       return {};
     }
     check_unit(claim);
-    static_cast<void>(cluster_of(claim));
+    const Cluster cluster = cluster_of(claim);
     if (has_layout(claim) && !has_layout_file(claim)) static_cast<void>(layout_of(claim));
+    if (!has_layout(claim)) {
+      const auto devices = std::ssize(devices_of(cluster, DeviceKind::gpu));
+      check_data_parallelism(claim, devices);
+      static_cast<void>(data_parallel_batch(claim, devices));
+    }
   } catch (const InputError& error) {
     return error.what();
   }

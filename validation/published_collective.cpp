@@ -78,6 +78,10 @@ PublishedCollective::PublishedCollective(const Claim& claim)
     : kind_(collective_of(claim)),
       cluster_(cluster_of(claim)),
       devices_(devices_of(cluster_, DeviceKind::gpu)) {
+  if (devices_.size() < 2) {
+    throw InputError(location_of(claim, "n_gpus"), "a collective of one GPU",
+                     "accepted: the number of GPUs that take part, 2 or more");
+  }
   // Whole elements for every rank: the smallest rows have less than one element per rank.
   const auto grain = static_cast<std::int64_t>(4 * devices_.size());
   size_ = {(count_column(claim, "size_bytes", grain) + grain - 1) / grain * grain};

@@ -97,6 +97,10 @@ Stated stated(const std::string& machine) {
 /// and a limit of their power.
 void set_rates(const Claim& claim, Cluster& cluster) {
   Stated given = stated(column(claim, "machine"));
+  std::string gpu = column(claim, "gpu");  // "h100-500w"
+  std::transform(gpu.begin(), gpu.end(), gpu.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (!given.power) given.power = stated(gpu).power;
   if (const std::string text = column(claim, "gpu_memory_rate"); !text.empty())
     given.memory_rate = parse_rate(text, location_of(claim, "gpu_memory_rate"));
   const std::string limit = column(claim, "power_limit");

@@ -7,6 +7,7 @@
 
 #include "tests/support/refusal.hpp"
 #include "validation/measurements.hpp"
+#include "validation/published_collective.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
@@ -82,6 +83,20 @@ TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or 
   }
   CHECK(step_refusal("tp,pp,dp,zero_stage,recompute,grad_accum", "1,1,8,0,none,1") == "accepted");
   CHECK(step_refusal("tp,pp,dp,zero_stage,recompute,grad_accum", "1,,,,no,") == "accepted");
+}
+
+TEST_CASE(
+    "agreeing columns: the batch of a step is of each GPU or of all, and collectives have two") {
+  CHECK(step_refusal("batch", "64") ==
+        "f:2:batch: '64' of a training step; accepted: batch_per_gpu, or global_batch of all GPUs");
+  CHECK(step_refusal("batch,batch_per_gpu", "64,64") == "accepted");
+  const Claim lonely =
+      read_measurements("collective,size_bytes,time_us,cluster\nall_reduce,1048576,60,dgx-a100\n",
+                        "f.csv", "f")
+          .at(0);
+  CHECK(testing::refusal_of([&] { PublishedCollective{lonely}; }) ==
+        "f:2:n_gpus: a collective of one GPU; accepted: the number of GPUs that take part, 2 or "
+        "more");
 }
 
 TEST_CASE("agreeing columns: gradients of data parallelism are summed as column bucket says") {

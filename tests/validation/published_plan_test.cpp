@@ -482,6 +482,9 @@ TEST_CASE("published plan: a machine's description may lower the rates of its ca
   CHECK(other.peak_at(Precision::bf16).value ==
         testing::approx(whole.peak_at(Precision::bf16).value * std::cbrt(220.0 / 320)));
   Claim claim = row("3D,2,2,2,4,3,24,,");
+  claim.what["gpu"] = "A100-SXM4-80GB-300w";
+  CHECK(Training(claim).cluster().models.at(0).upkeep.power == Watts{300});
+  claim.what["gpu"] = "A100-SXM4-80GB";
   claim.what["power_limit"] = "300 W";
   claim.what["gpu_memory_rate"] = "1.5 TB/s";
   CHECK(Training(claim).cluster().models.at(0) == other);
