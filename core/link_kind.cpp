@@ -83,6 +83,42 @@ bool is_module(const DeviceModel& model) {
              std::end(modules_only);
 }
 
+std::optional<LinkKind> port_kind(const DeviceModel& model) {
+  const auto architecture = to_number<double>(model.architecture);
+  if (model.kind != DeviceKind::gpu || !architecture) return std::nullopt;
+  if (is_module(model)) return nvlink_of(model);
+  if (*architecture < 8) return LinkKind::pcie3;
+  return *architecture < 9 ? LinkKind::pcie4 : LinkKind::pcie5;
+}
+
+std::optional<BytesPerSecond> port_rate(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::nvlink1:  // 4 of 20 GB/s
+      return BytesPerSecond{80e9};
+    case LinkKind::nvlink2:  // 6 of 25
+      return BytesPerSecond{150e9};
+    case LinkKind::nvlink3:  // 12 of 25
+      return BytesPerSecond{300e9};
+    case LinkKind::nvlink4:  // 18 of 25
+      return BytesPerSecond{450e9};
+    case LinkKind::nvlink5:  // 18 of 50
+      return BytesPerSecond{900e9};
+    case LinkKind::pcie3:
+      return BytesPerSecond{15.75e9};
+    case LinkKind::pcie4:
+      return BytesPerSecond{31.5e9};
+    case LinkKind::pcie5:
+      return BytesPerSecond{63e9};
+    case LinkKind::infiniband:
+    case LinkKind::roce:
+    case LinkKind::efa:
+    case LinkKind::tcp:
+    case LinkKind::slingshot:
+      return std::nullopt;
+  }
+  throw BrokenInvariant("a link kind outside its enum");
+}
+
 LinkFamily family_of(LinkKind kind) {
   switch (kind) {
     case LinkKind::nvlink1:

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -42,6 +43,13 @@ enum class LinkFamily : std::uint8_t { nvlink, pcie, network };
 inline constexpr BytesPerSecond fastest_pcie{50e9};
 /// A module on a board with NVLink (SXM), not a card in a slot.
 [[nodiscard]] bool is_module(const DeviceModel& model);
+
+/// What a GPU's own port is: NVLink of a module, else PCIe, of the generation that came with its
+/// architecture; nothing where the architecture is not one of NVIDIA's.
+[[nodiscard]] std::optional<LinkKind> port_kind(const DeviceModel& model);
+/// Rate each way of a GPU's port by data sheet: all its NVLinks together, or 16 lanes of PCIe;
+/// nothing for networks, whose cards differ.
+[[nodiscard]] std::optional<BytesPerSecond> port_rate(LinkKind kind);
 
 /// What one measured system says about a kind. A number below zero is not known from it.
 struct MeasuredLinks {

@@ -217,15 +217,13 @@ Cluster cluster_of(const Purchase& purchase, const Cluster* own,
     const Offer& offer = offers[o];
     const std::int32_t source = builder.add_provenance({"*", Label::guessed, offer.source});
     const topologies::MachineShape shape{
-        std::vector<const DeviceModel*>(static_cast<std::size_t>(offer.gpus), &offer.model),
-        offer.intra,
+        std::vector(static_cast<std::size_t>(offer.gpus),
+                    topologies::DeviceInMachine{&offer.model, offer.intra, offer.within, source}),
         offer.inter,
         offer.latency,
         offer.latency,
         offer.cards,
-        offer.within,
         offer.between,
-        source,
         source};
     for (std::int64_t i = 0; i < purchase.taken[o]; ++i) {
       topologies::add_machine(builder, shape, fmt::format("{}-{}", offer.name, i), network);

@@ -176,9 +176,13 @@ const DeviceModel* GeneratorCall::cpu() const {
 Provenance GeneratorCall::provenance(std::string_view key) const {
   const CallOptions::Value* given = options_.find(key);
   if (given == nullptr) return {"*", Label::guessed, fmt::format("follows from '{}'", text())};
+  if (!given->by_user) return default_provenance(key, given->text);
+  return {"*", Label::guessed, fmt::format("{}={} of the call", key, given->text)};
+}
+
+Provenance GeneratorCall::default_provenance(std::string_view key, std::string_view value) const {
   return {"*", Label::guessed,
-          given->by_user ? fmt::format("{}={} of the call", key, given->text)
-                         : fmt::format("default of {}: {}={}", generator_.name, key, given->text)};
+          fmt::format("{} {}: {}={}", default_of, generator_.name, key, value)};
 }
 
 std::vector<const DeviceModel*> GeneratorCall::devices_of_machines(std::int64_t machines,

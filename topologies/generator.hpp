@@ -25,6 +25,9 @@ struct Generator {
   Cluster (*build)(const GeneratorCall& call);
 };
 
+/// How the provenance of a generator's default begins.
+inline constexpr std::string_view default_of = "default of";
+
 /// All of them, in the order in which they are listed.
 [[nodiscard]] const std::vector<Generator>& generators();
 
@@ -91,6 +94,8 @@ class GeneratorCall {
 
   /// Where a number of the generated cluster comes from: given in the call, or a default.
   [[nodiscard]] Provenance provenance(std::string_view key) const;
+  /// The same of a default that `value` is.
+  [[nodiscard]] Provenance default_provenance(std::string_view key, std::string_view value) const;
 
  private:
   struct Share {

@@ -11,7 +11,10 @@ std::vector<Option> rail_options(std::string_view intra, std::string_view inter,
                                  std::string_view unit, std::string_view within,
                                  std::string_view between) {
   return {
-      {"intra", intra, "each GPU's port into its machine's switch"},
+      {"intra", intra,
+       intra.empty() ? "each GPU's port into its machine's switch; default its NVLink or PCIe's by "
+                       "data sheet, 120GB/s where none is known"
+                     : "each GPU's port into its machine's switch"},
       {"inter", inter, "each network card"},
       {"unit", unit, "machines on the same leaf switches, at most"},
       {"oversubscription", "1", "of a leaf: what its cards send over what goes up to its spine"},
@@ -32,7 +35,9 @@ const std::vector<Generator>& generators() {
                             {"kind", "", kind_meaning}}),
        build_star},
       {"nodes", "NxM", "N machines of M devices; a mix covers one machine or all of them",
-       with_common_options({{"intra", "120GB/s", "each device's port into its machine's switch"},
+       with_common_options({{"intra", "",
+                             "each device's port into its machine's switch; default its NVLink or "
+                             "PCIe's by data sheet, 120GB/s where none is known"},
                             {"inter", "12GB/s", "each network port of a machine"},
                             {"nics", "1", "network ports per machine: device i uses port i*nics/M"},
                             {"placement", "", "devices of each machine that take part, as 1+1+4+3"},
@@ -45,7 +50,7 @@ const std::vector<Generator>& generators() {
       {"rail", "NxM",
        "N machines of M GPUs with a network card each: card i is linked to leaf switch i of its "
        "unit, the leaves i of all units to spine i (rail-optimised)",
-       with_common_options(rail_options("120GB/s", "12GB/s", "32", "", "")), build_rail},
+       with_common_options(rail_options("", "12GB/s", "32", "", "")), build_rail},
       {"nvl72", "N",
        "N racks of 72 GPUs on NVLink switches, with a network card each, on rails as with 'rail'",
        [] {
@@ -58,7 +63,9 @@ const std::vector<Generator>& generators() {
        }(),
        build_nvl72},
       {"nvswitch", "N", "one machine of N devices on an NVSwitch",
-       with_common_options({{"rate", "120GB/s", "each device's NVLinks together"},
+       with_common_options({{"rate", "",
+                             "each device's NVLinks together; default those of its data sheet, "
+                             "120GB/s where none are known"},
                             {"latency", "1us", "of each cable"},
                             {"kind", "", kind_meaning}}),
        build_star},

@@ -4,7 +4,46 @@
 
 #include <algorithm>
 
+#include "topologies/topologies.hpp"
+
 namespace parsim::topologies {
+
+namespace {
+
+constexpr BytesPerSecond unknown_port{120e9};
+
+/// The device table knows what it is a module of, or a card.
+bool in_device_table(const DeviceModel& model) {
+  const std::vector<DeviceModel>& table = device_models();
+  return std::any_of(table.begin(), table.end(),
+                     [&](const DeviceModel& known) { return known.name == model.measured_type(); });
+}
+
+}  // namespace
+
+Ports::Ports(ClusterBuilder& builder, const GeneratorCall& call, std::string_view rate_key,
+             std::string_view kind_key)
+    : builder_(builder), call_(call), rate_key_(rate_key), kind_(call.kind(kind_key)) {
+  if (!call.has(rate_key)) return;
+  rate_ = call.rate(rate_key);
+  given_ = builder.add_provenance(call.provenance(rate_key));
+}
+
+DeviceInMachine Ports::of(const DeviceModel& model) {
+  if (last_.model != &model) last_ = found(model);
+  return last_;
+}
+
+DeviceInMachine Ports::found(const DeviceModel& model) const {
+  if (rate_) return {&model, *rate_, kind_, given_};
+  const auto kind = kind_ || !in_device_table(model) ? kind_ : port_kind(model);
+  const auto rate = kind ? port_rate(*kind) : std::nullopt;
+  const Provenance source = rate ? Provenance{"*", Label::data_sheet,
+                                              fmt::format("{} of a GPU: {}; latency guessed",
+                                                          to_text(*kind), to_text(*rate))}
+                                 : call_.default_provenance(rate_key_, to_text(unknown_port));
+  return {&model, rate.value_or(unknown_port), kind, builder_.add_provenance(source)};
+}
 
 SwitchId add_machine(ClusterBuilder& builder, const MachineShape& shape, const std::string& name,
                      SwitchId network) {
@@ -16,26 +55,26 @@ SwitchId add_machine(ClusterBuilder& builder, const MachineShape& shape, const s
   std::vector<SwitchId> cards_of_devices;
   if (linked && shape.cards == 1) {
     builder.add_link(shape.between, Port::of(middle), Port::of(network), shape.inter,
-                     shape.inter_latency, shape.outside);
+                     shape.inter_latency, shape.provenance);
   } else if (linked) {
     for (std::int64_t k = 0; k < shape.cards; ++k) {
       cards_of_devices.push_back(builder.add_switch(fmt::format("{}.nic{}", name, k), node));
       builder.add_link(shape.between, Port::of(cards_of_devices.back()), Port::of(network),
-                       shape.inter, shape.inter_latency, shape.outside);
+                       shape.inter, shape.inter_latency, shape.provenance);
     }
   }
-  const auto each = static_cast<std::int64_t>(shape.models.size());
+  const auto each = static_cast<std::int64_t>(shape.devices.size());
   for (std::int64_t i = 0; i < each; ++i) {
-    const DeviceModel& model = *shape.models[static_cast<std::size_t>(i)];
-    const DeviceId device = builder.add_device(fmt::format("{}.gpu{}", name, i), model, node);
-    builder.add_link(shape.within, Port::of(device), Port::of(middle), shape.intra,
-                     shape.intra_latency, shape.inside);
+    const DeviceInMachine& own = shape.devices[static_cast<std::size_t>(i)];
+    const DeviceId device = builder.add_device(fmt::format("{}.gpu{}", name, i), *own.model, node);
+    builder.add_link(own.kind, Port::of(device), Port::of(middle), own.rate, shape.intra_latency,
+                     own.provenance);
     if (cards_of_devices.empty()) continue;
     // Never faster than the port into the switch, or neighbours would communicate through their
     // card.
     builder.add_link(Port::of(device),
                      Port::of(cards_of_devices[static_cast<std::size_t>(i * shape.cards / each)]),
-                     std::min(shape.intra, shape.inter), shape.intra_latency, shape.outside);
+                     std::min(own.rate, shape.inter), shape.intra_latency, shape.provenance);
   }
   return cards_of_devices.empty() ? middle : cards_of_devices.front();
 }

@@ -23,21 +23,22 @@ Cluster build_nodes(const GeneratorCall& call) {
   const std::vector<std::int64_t> sizes = call.shape(2, 2);
   const std::int64_t machines = sizes[0], each = sizes[1];
   const std::vector<const DeviceModel*> models = call.devices_of_machines(machines, each);
-  MachineShape shape{.models = {},
-                     .intra = call.rate("intra"),
+  MachineShape shape{.devices = {},
                      .inter = call.rate("inter"),
                      .intra_latency = latency_of(call, "intra-latency"),
                      .inter_latency = latency_of(call, "inter-latency"),
                      .cards = call.integer("nics", 1, each),
-                     .within = call.kind("intra-kind"),
                      .between = call.kind("inter-kind")};
 
   ClusterBuilder builder(call.text(), call.where());
-  shape.inside = builder.add_provenance(call.provenance("intra"));
-  shape.outside = builder.add_provenance(call.provenance("inter"));
+  Ports ports(builder, call, "intra", "intra-kind");
+  shape.provenance = builder.add_provenance(call.provenance("inter"));
   const SwitchId network = machines > 1 ? builder.add_switch("network") : SwitchId{};
   for (std::int64_t n = 0; n < machines; ++n) {
-    shape.models.assign(models.begin() + n * each, models.begin() + (n + 1) * each);
+    shape.devices.clear();
+    for (std::int64_t i = n * each; i < (n + 1) * each; ++i) {
+      shape.devices.push_back(ports.of(*models[static_cast<std::size_t>(i)]));
+    }
     const std::string name = fmt::format("n{}", n);
     const SwitchId host = add_machine(builder, shape, name, network);
     add_cpu(builder, call, name + ".cpu", NodeId{builder.cluster().nodes.size() - 1}, host,

@@ -11,6 +11,7 @@
 
 #include "core/errors.hpp"
 #include "topologies/generator.hpp"
+#include "topologies/machine.hpp"
 
 namespace parsim::topologies {
 
@@ -20,23 +21,22 @@ struct Rails {
   const GeneratorCall& call;
   std::int64_t machines, each;
   ClusterBuilder builder;
-  BytesPerSecond intra, inter;
+  Ports ports;
+  BytesPerSecond inter;
   Seconds inside, outside;
-  std::optional<LinkKind> within, between;
-  std::int32_t from_intra, from_inter;
+  std::optional<LinkKind> between;
+  std::int32_t from_inter;
 
   Rails(const GeneratorCall& c, std::int64_t count, std::int64_t gpus)
       : call(c),
         machines(count),
         each(gpus),
         builder(c.text(), c.where()),
-        intra(c.rate("intra")),
+        ports(builder, c, "intra", "intra-kind"),
         inter(c.rate("inter")),
         inside(c.latency_or("intra-latency", c.latency("latency"))),
         outside(c.latency_or("inter-latency", c.latency("latency"))),
-        within(c.kind("intra-kind")),
         between(c.kind("inter-kind")),
-        from_intra(builder.add_provenance(c.provenance("intra"))),
         from_inter(builder.add_provenance(c.provenance("inter"))) {}
 
   /// One switch for each rail; none with a single machine.
@@ -54,7 +54,8 @@ struct Rails {
     const SwitchId middle = builder.add_switch(name + ".switch", node);
     for (std::size_t i = 0; i < models.size(); ++i) {
       const DeviceId gpu = builder.add_device(fmt::format("{}.gpu{}", name, i), *models[i], node);
-      builder.add_link(within, Port::of(gpu), Port::of(middle), intra, inside, from_intra);
+      const DeviceInMachine own = ports.of(*models[i]);
+      builder.add_link(own.kind, Port::of(gpu), Port::of(middle), own.rate, inside, own.provenance);
       if (leaves.empty()) continue;
       const SwitchId card = builder.add_switch(fmt::format("{}.nic{}", name, i), node);
       builder.add_link(Port::of(middle), Port::of(card), inter, inside, from_inter);

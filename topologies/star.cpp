@@ -3,22 +3,23 @@
 #include <fmt/format.h>
 
 #include "topologies/generator.hpp"
+#include "topologies/machine.hpp"
 
 namespace parsim::topologies {
 
 Cluster build_star(const GeneratorCall& call) {
   const std::int64_t count = call.shape(1, 1).front();
   const std::vector<const DeviceModel*> models = call.devices(count);
-  const BytesPerSecond rate = call.rate("rate");
   const Seconds latency = call.latency("latency");
   ClusterBuilder builder(call.text(), call.where());
   const NodeId node = builder.add_node("node");
   const SwitchId middle = builder.add_switch("switch", node);
-  const std::int32_t provenance = builder.add_provenance(call.provenance("rate"));
+  Ports ports(builder, call, "rate", "kind");
   for (std::size_t i = 0; i < models.size(); ++i) {
     const DeviceId device = builder.add_device(fmt::format("gpu{}", i), *models[i], node);
-    builder.add_link(call.kind("kind"), Port::of(device), Port::of(middle), rate, latency,
-                     provenance);
+    const DeviceInMachine own = ports.of(*models[i]);
+    builder.add_link(own.kind, Port::of(device), Port::of(middle), own.rate, latency,
+                     own.provenance);
   }
   add_cpu(builder, call, "cpu", node, middle, latency);
   return std::move(builder).finish();

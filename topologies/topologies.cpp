@@ -52,6 +52,19 @@ Cluster load_file(const std::string& text, const std::string& path, std::string_
   return parse_cluster(content, path, notes);
 }
 
+/// "default of nodes: inter=12GB/s", each once, of links that have it.
+std::vector<std::string> defaults_of_links(const Cluster& cluster) {
+  std::vector<std::string> defaults;
+  for (std::size_t i = 0; i < cluster.provenances.size(); ++i) {
+    const std::string& source = cluster.provenances[i].source;
+    const bool used = std::any_of(
+        cluster.links.begin(), cluster.links.end(),
+        [&](const Link& link) { return link.provenance == static_cast<std::int32_t>(i); });
+    if (used && source.starts_with(default_of)) defaults.push_back(source);
+  }
+  return defaults;
+}
+
 }  // namespace
 
 const std::vector<ClusterEntry>& clusters() {
@@ -69,7 +82,10 @@ const std::vector<ClusterEntry>& clusters() {
   return table;
 }
 
-Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
+namespace {
+
+/// What load_cluster() finds, with the notes of imports alone.
+Cluster find_cluster(const std::string& name_call_or_path, std::string_view where,
                      std::vector<std::string>* notes) {
   // Standard input, as a file.
   const bool from_standard_input =
@@ -100,6 +116,20 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
       where, fmt::format("unknown cluster '{}'", text),
       fmt::format("accepted: {}, or a file ({}, or with a /), or - for standard input{}",
                   join(known), fmt::join(endings, ", "), did_you_mean(word, known)));
+}
+
+}  // namespace
+
+Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
+                     std::vector<std::string>* notes) {
+  Cluster cluster = find_cluster(name_call_or_path, where, notes);
+  if (notes != nullptr) {
+    const std::vector<std::string> defaults = defaults_of_links(cluster);
+    if (!defaults.empty()) {
+      notes->push_back(fmt::format("link rates are guessed ({})", fmt::join(defaults, ", ")));
+    }
+  }
+  return cluster;
 }
 
 }  // namespace parsim::topologies

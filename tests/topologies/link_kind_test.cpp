@@ -80,4 +80,49 @@ TEST_CASE("link kinds: a guess leaves the rate, a given kind takes its share of 
   CHECK(cluster.links[0].rate.value == 10e9 * link_numbers(LinkKind::pcie3, system).efficiency);
 }
 
+TEST_CASE("link kinds: without a rate a GPU has the port of its data sheet, as named machines do") {
+  struct Row {
+    const char *call, *machine;
+  };
+  for (const Row row :
+       {Row{"nodes:1x8,device=h100-sxm5", "dgx-h100"},
+        Row{"nodes:1x8,device=a100-sxm4-80", "dgx-a100"},
+        Row{"nvswitch:8,device=h200-sxm", "dgx-h200"}, Row{"nvswitch:16,device=v100-sxm3", "dgx-2"},
+        Row{"rail:1x4,device=t4", "g4dn"}, Row{"rail:1x8,device=h100-sxm5", "dgx-h100"}}) {
+    CAPTURE(row.call);
+    std::vector<std::string> notes;
+    const Cluster generated = topologies::load_cluster(row.call, "test", &notes);
+    const Cluster named = topologies::load_cluster(row.machine, "test");
+    const auto port = [](const Cluster& cluster) {
+      return *std::find_if(cluster.links.begin(), cluster.links.end(), [](const Link& link) {
+        return link.kind && family_of(*link.kind) != LinkFamily::network;
+      });
+    };
+    CHECK(port(generated).kind == port(named).kind);
+    CHECK(port(generated).rate == port(named).rate);
+    CHECK(port(generated).line_rate == port(named).line_rate);
+    CHECK(notes.empty());
+  }
+  // A given kind has its own rate, and a given rate stands for itself.
+  const auto first = [](const std::string& call) {
+    return topologies::load_cluster(call, "test").links.front();
+  };
+  CHECK(first("nodes:1x2,device=h100-sxm5,intra-kind=pcie5").line_rate == BytesPerSecond{63e9});
+  CHECK(first("nodes:1x2,device=h100-sxm5,intra=100GB/s").rate == BytesPerSecond{100e9});
+  CHECK(first("nodes:1x2,device=mi300x").rate == BytesPerSecond{120e9});
+}
+
+TEST_CASE("link kinds: rates that nothing but a default says are noted as guessed") {
+  const auto notes_of = [](const std::string& call) {
+    std::vector<std::string> notes;
+    (void)topologies::load_cluster(call, "test", &notes);
+    return notes;
+  };
+  CHECK(notes_of("nodes:2x2,device=mi300x") ==
+        std::vector<std::string>{"link rates are guessed (default of nodes: inter=12GB/s, default "
+                                 "of nodes: intra=120 GB/s)"});
+  CHECK(notes_of("nodes:1x2,device=t4").empty());
+  CHECK(notes_of("nodes:2x2,device=t4,inter=10GB/s").empty());
+}
+
 }  // namespace parsim
