@@ -77,7 +77,8 @@ struct Share {
   std::size_t operations = 0;
 };
 
-/// The chain's time by kind of work, longest first; what the operations leave is waiting.
+/// The chain's time by kind of work, longest first; what the operations leave is waiting
+/// for a host's launches or samples.
 std::vector<Share> shares_of_chain(const experiment::Run& run, const Cluster& cluster) {
   std::map<std::string, Share> by_work;
   Seconds filled{};
@@ -92,7 +93,7 @@ std::vector<Share> shares_of_chain(const experiment::Run& run, const Cluster& cl
   std::vector<Share> shares;
   for (const auto& [what, share] : by_work) shares.push_back(share);
   const Seconds step = makespan(run.timeline);
-  if (step - filled > 1e-9 * step) shares.push_back({"waiting", step - filled, 0});
+  if (step - filled > 1e-9 * step) shares.push_back({"waiting for the host", step - filled, 0});
   std::stable_sort(shares.begin(), shares.end(),
                    [](const Share& a, const Share& b) { return a.time > b.time; });
   return shares;

@@ -212,6 +212,39 @@ std::vector<std::vector<Busy>> by_device(const ExecDag& dag, const Timeline& tim
   return busy;
 }
 
+/// Adds waiting for hosts, which no operation explains: before a step begins for the samples, and
+/// before a kernel, whose predecessors have ended and whose device is free, for its launch.
+void add_waits_for_hosts(const ExecDag& dag, const Timeline& timeline,
+                         std::vector<std::vector<Busy>>& busy) {
+  constexpr double rounding = 1e-9;  // of the step
+  const Seconds least = makespan(timeline) * rounding;
+  std::vector<std::vector<OpId>> kernels(busy.size());
+  Seconds begin = makespan(timeline);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    begin = std::min(begin, timeline.spans[i].start);
+    const OpKind kind = dag.kind(OpId{i});
+    if (kind == OpKind::transfer || kind == OpKind::collective) continue;
+    kernels[static_cast<std::size_t>(dag.record(OpId{i}).device)].push_back(OpId{i});
+  }
+  for (std::size_t d = 0; d < busy.size(); ++d) {
+    if (kernels[d].empty()) continue;
+    std::sort(kernels[d].begin(), kernels[d].end(), [&](OpId a, OpId b) {
+      return timeline.spans[a.index()].start < timeline.spans[b.index()].start;
+    });
+    if (begin > least) busy[d].push_back({{Seconds{}, begin}, StepPart::delays});
+    Seconds free = begin;
+    for (const OpId id : kernels[d]) {
+      const Span& span = timeline.spans[id.index()];
+      Seconds ready = free;
+      for (const OpId before : dag.predecessors(id)) {
+        ready = std::max(ready, timeline.spans[before.index()].end);
+      }
+      if (span.start - ready > least) busy[d].push_back({{ready, span.start}, StepPart::delays});
+      free = std::max(free, span.end);
+    }
+  }
+}
+
 Seconds& at(Waterfall& times, StepPart part) { return times[static_cast<std::size_t>(part)]; }
 
 }  // namespace
@@ -225,7 +258,8 @@ Waterfall waterfall(const ExecDag& dag, const Timeline& timeline, const Cluster&
   const std::size_t devices = cluster.devices.size();
   const std::vector<bool> computes = computing(dag, devices);
   const Seconds step = makespan(timeline);
-  const std::vector<std::vector<Busy>> busy = by_device(dag, timeline, devices);
+  std::vector<std::vector<Busy>> busy = by_device(dag, timeline, devices);
+  add_waits_for_hosts(dag, timeline, busy);
   std::vector<Waterfall> times;
   std::vector<Seconds> kernels;
   for (std::size_t d = 0; d < devices; ++d) {

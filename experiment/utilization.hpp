@@ -51,7 +51,7 @@ struct StepFlops {
 ///   attention      what attention takes beyond its own: fused, or its products and its softmax
 ///   element_wise   all other kernels of layers, and additions
 ///   optimizer      updates of weights
-///   delays         waiting for the host
+///   delays         waiting for the host: its launches, its samples, delays of a measured exchange
 ///   exposed_sends  transfers and collectives while no kernel of the device runs
 ///   imbalance      a device has less to compute than the busiest one, and waits
 ///   bubbles        all other waiting: of stages for each other, at the beginning and the end

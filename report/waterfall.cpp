@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, experiment::step_part_count> part_names{
     "attention, beyond that",
     "element-wise, norms, additions",
     "optimizer",
-    "delays",
+    "waiting for the host",
     "exposed communication",
     "imbalance",
     "bubbles"};

@@ -215,7 +215,7 @@ std::string what_bounds(const StrategySection& section) {
   };
   wait(part(StepPart::bubbles), "pipeline bubbles");
   wait(imbalance, "for GPUs with more work");
-  wait(part(StepPart::delays), "delays");
+  wait(part(StepPart::delays), "for the host");
   const std::vector<TypeUse> types = use_by_type(best);
   const DeviceUse use = experiment::mean_use_of_working(best);
   std::string out =

@@ -169,8 +169,9 @@ TEST_CASE("waterfall: by hand") {
   CHECK(at(parts, StepPart::optimizer) == 0.5);
   // The first device sends from 4 to 5, the second from 3 to 5.
   CHECK(at(parts, StepPart::exposed_sends) == 1.5);
-  // The first one waits from 5 to 6; the second has 4 s less to compute, and waits for 4 s.
-  CHECK(at(parts, StepPart::bubbles) == 0.5);
+  // The first one's update could begin at 5; the second has less to compute, and waits for 4 s.
+  CHECK(at(parts, StepPart::delays) == 0.5);
+  CHECK(at(parts, StepPart::bubbles) == 0);
   CHECK(at(parts, StepPart::imbalance) == 2);
   CHECK(sum(parts) == testing::approx(7));
 }
@@ -197,9 +198,10 @@ TEST_CASE("waterfall: the parts of any plan add up to its step") {
         const Waterfall parts = waterfall(dag, timeline, world.cluster);
         const double step = makespan(timeline).count();
         CHECK(sum(parts) == testing::approx(step).epsilon(1e-9));
+        CHECK(at(parts, StepPart::delays) == 0);  // hosts keep up
         for (const StepPart part :
-             {StepPart::element_wise, StepPart::optimizer, StepPart::delays,
-              StepPart::exposed_sends, StepPart::imbalance, StepPart::bubbles}) {
+             {StepPart::element_wise, StepPart::optimizer, StepPart::exposed_sends,
+              StepPart::imbalance, StepPart::bubbles}) {
           CHECK(at(parts, part) >= 0);
         }
         const StepFlops flops = step_flops(dag, world.cluster);
@@ -210,6 +212,31 @@ TEST_CASE("waterfall: the parts of any plan add up to its step") {
       }
     }
   }
+}
+
+TEST_CASE("waterfall: what a host is late with is waiting for the host, not a bubble") {
+  const World world("resnet50", "dgx-v100");
+  const Plan plan = strategies::strategy("data", "test").plan(world.simulated(8));
+  const ExecDag dag = dag_of(world, plan);
+  const auto parts_with = [&](sim::SimOptions options) {
+    options.engine = sim::Engine::fast;
+    const auto simulator = sim::make_simulator(world.cluster, *world.cost, options);
+    const Timeline timeline = simulator->run(dag);
+    return std::pair(waterfall(dag, timeline, world.cluster), makespan(timeline).count());
+  };
+  const auto [keeps_up, step] = parts_with({});
+  CHECK(at(keeps_up, StepPart::delays) == 0);
+
+  // 8 samples at 10 a second: what the step is longer than before is that wait, and nothing else.
+  const auto [fed, fed_step] = parts_with({.input_rate = 10});
+  CHECK(fed_step == testing::approx(0.8));
+  CHECK(at(fed, StepPart::delays) == testing::approx(fed_step - step));
+  CHECK(at(fed, StepPart::bubbles) == testing::approx(at(keeps_up, StepPart::bubbles)));
+
+  // One image a GPU is launched more slowly than it is computed.
+  const auto [launched, launched_step] = parts_with({.launch_interval = Seconds{40e-6}});
+  CHECK(at(launched, StepPart::delays) > 0.9 * (launched_step - step));
+  CHECK(at(launched, StepPart::bubbles) < 0.01 * launched_step);
 }
 
 }  // namespace parsim::experiment
