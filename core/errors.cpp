@@ -51,6 +51,11 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
   constexpr std::size_t longest_compared = 200;  // hostile input: the distance is quadratic
   if (found.size() > longest_compared) return {};
   const std::string* nearest = nullptr;
+  const std::string small = lower_case(found);
+  // Capitals are the smallest slip: 'H100-SXM5' is h100-sxm5, 'gbit/s' is Gbit/s.
+  for (const std::string& word : known) {
+    if (lower_case(word) == small) return fmt::format("; did you mean '{}'?", word);
+  }
   // The beginning of a name ("a100" of a100-pcie) is a better hint than a near miss of another
   // (a10).
   constexpr std::size_t shortest_beginning = 3;
@@ -58,7 +63,9 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
     constexpr std::size_t most_named = 5;
     std::string names;
     std::size_t count = 0;
-    const auto longer = [&](const std::string& word) { return word.starts_with(found); };
+    const auto longer = [&](const std::string& word) {
+      return lower_case(word).starts_with(small);
+    };
     const auto all = std::min<std::size_t>(
         most_named, static_cast<std::size_t>(std::count_if(known.begin(), known.end(), longer)));
     for (const std::string& word : known) {
@@ -68,8 +75,6 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
     }
     if (count > 0) return fmt::format("; did you mean {}?", names);
   }
-  // Capitals are the smallest slip: 'gbit/s' is Gbit/s rather than kbit/s.
-  const std::string small = lower_case(found);
   std::pair<std::size_t, std::size_t> least{std::max<std::size_t>(2, found.size() / 3) + 1, 0};
   for (const std::string& word : known) {
     const std::pair distance{edit_distance(small, lower_case(word)), edit_distance(found, word)};

@@ -29,6 +29,8 @@ TEST_CASE("errors: the nearest known word is suggested, the first of equally nea
   CHECK(did_you_mean("resnet", known) == "; did you mean 'resnet50' or 'resnet18'?");
   const std::vector<std::string> cards{"h100-pcie", "a10", "h100-sxm5", "h100-nvl"};
   CHECK(did_you_mean("h100", cards) == "; did you mean 'h100-pcie', 'h100-sxm5' or 'h100-nvl'?");
+  CHECK(did_you_mean("H100", cards) == "; did you mean 'h100-pcie', 'h100-sxm5' or 'h100-nvl'?");
+  CHECK(did_you_mean("H100-SXM5", cards) == "; did you mean 'h100-sxm5'?");
   CHECK(did_you_mean("vgg61", known) == "; did you mean 'vgg16'?");
 }
 
