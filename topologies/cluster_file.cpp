@@ -104,11 +104,11 @@ class FileReader {
   /// `rate` or `effective_rate`.
   BytesPerSecond given_rate(const Fields& fields) const {
     const bool effective = fields.find("effective_rate") != nullptr;
-    if (effective && fields.find("rate") != nullptr) {
-      throw InputError(fields.where("effective_rate"), "given together with 'rate'",
-                       "accepted: rate (with a kind that of the data sheet), or effective_rate");
-    }
-    return rate(fields, effective ? "effective_rate" : "rate");
+    const std::string key = effective ? "effective_rate" : "rate";
+    if (effective != (fields.find("rate") != nullptr)) return rate(fields, key);
+    throw InputError(fields.where(key),
+                     effective ? "given together with 'rate'" : "the key 'rate' is missing",
+                     "accepted: rate (with a kind that of the data sheet), or effective_rate");
   }
 
   /// A link's rate: of its data sheet where the kind is known and `rate` gives it, else effective.

@@ -60,6 +60,9 @@ std::map<std::string, std::string> expected() {
        ":5:nodes.links: both ends of the link are the same; accepted: two different ends"},
       {"missing_latency.toml",
        ":5:nodes.links.latency: the key 'latency' is missing; accepted: a quoted string"},
+      {"missing_rate.toml",
+       ":5:nodes.links.rate: the key 'rate' is missing; accepted: rate (with a kind that of the "
+       "data sheet), or effective_rate"},
       {"misspelt_key.json",
        ":5:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, effective_rate, kind, "
        "latency, count, power, idle_power, label, source; did you mean 'rate'?"},
