@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_machines.hpp"
+#include "validation/published_names.hpp"
 
 namespace parsim::validation {
 
@@ -25,25 +27,21 @@ bool is_known(const std::string& name) {
                      [&](const DeviceModel& model) { return model.name == name; });
 }
 
-/// parsim's name of the row's GPU; nothing if it has none, or the layout file names the devices.
-std::string named_device(const Claim& claim) {
-  if (!column(claim, "layout_file").empty()) return {};
-  try {
-    return device_of(claim);
-  } catch (const InputError&) {
-    return {};
-  }
-}
-
 }  // namespace
 
 void check_gpu(const Claim& claim, const Cluster& cluster) {
-  const std::string text = column(claim, "gpu"), named = named_device(claim);
-  if (text.empty() || named.empty()) return;
+  const std::string text = column(claim, "gpu");
+  if (text.empty() || !column(claim, "layout_file").empty()) return;  // which names the devices
   std::vector<std::string> models;
-  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  const bool own = std::any_of(gpus.begin(), gpus.end(),
+                               [&](DeviceId gpu) { return !is_known(cluster.model(gpu).name); });
+  if (own) return;
+  const std::optional<std::string> named = known_gpu(claim);
+  if (!named) return;
+  for (const DeviceId gpu : gpus) {
     const std::string& name = cluster.model(gpu).name;
-    if (name == named || !is_known(name)) return;
+    if (name == *named) return;
     if (begins_with_name(AliasKind::device, name, text)) return;
     if (std::find(models.begin(), models.end(), name) == models.end()) models.push_back(name);
   }

@@ -72,6 +72,15 @@ std::string lower_case(std::string text) {
   return text;
 }
 
+std::string letters_and_digits(std::string_view text) {
+  std::string kept;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
+  }
+  return kept;
+}
+
 /// True for the status of a run that failed for lack of memory.
 bool failed_for_memory(const std::string& status) {
   constexpr std::string_view words[] = {"oom", "out of memory", "out-of-memory", "failed",
@@ -82,20 +91,63 @@ bool failed_for_memory(const std::string& status) {
 }
 
 /// Column data_MiB counts the tensor of one rank, size_bytes the largest buffer of the collective.
-std::string bytes_of_mebibytes(const CsvTable& table, const CsvTable::Row& row) {
+std::string bytes_of_mebibytes(const CsvTable& table, const CsvTable::Row& row,
+                               const Claim& claim) {
   double bytes = table.number(row, "data_MiB") * 1024 * 1024;
-  if (table.at(row, "collective") == "all_gather") bytes *= table.number(row, "n_gpus");
+  if (claim.at("collective") == "all_gather") bytes *= table.number(row, "n_gpus");
   return fmt::format("{:.0f}", bytes);
 }
 
-/// Of columns with the same time the last that is filled, or the first.
+/// Of columns with the same time, in microseconds, the last that is filled. The last one is the
+/// first that the message names.
 double microseconds(const CsvTable& table, const CsvTable::Row& row,
                     std::initializer_list<std::string_view> columns) {
-  std::string_view time = *columns.begin();
+  std::string_view time;
+  std::string names;
   for (const std::string_view column : columns) {
     if (!table.at(row, column).empty()) time = column;
+    names = names.empty() ? std::string(column)
+                          : fmt::format("{}{}{}", column,
+                                        names.find(' ') == names.npos ? " or " : ", ", names);
   }
-  return table.number(row, time);
+  if (!time.empty()) return table.number(row, time);
+  throw InputError(fmt::format("{}:{}", table.file, row.line), "no time",
+                   fmt::format("accepted: column {}", names));
+}
+
+/// Usual spellings of a unit: of a time, in milliseconds, or of a rate. Other texts as they are.
+struct UnitOfRow {
+  std::string unit;
+  double factor = 1;
+};
+UnitOfRow unit_of(const std::string& text) {
+  constexpr std::pair<std::string_view, double> times[] = {
+      {"ms", 1},    {"msec", 1},    {"millisecond", 1},    {"milliseconds", 1},
+      {"s", 1e3},   {"sec", 1e3},   {"second", 1e3},       {"seconds", 1e3},
+      {"us", 1e-3}, {"usec", 1e-3}, {"microsecond", 1e-3}, {"microseconds", 1e-3}};
+  const std::string small = lower_case(text);
+  for (const auto& [word, factor] : times) {
+    if (small == word) return {"ms", factor};
+  }
+  for (const std::string_view thing : {"image", "img", "sample"}) {
+    for (const std::string_view each : {"s/s", "/s", "s/sec", "/sec", "s/second", "/second"}) {
+      if (small == fmt::format("{}{}", thing, each))
+        return {thing == "sample" ? "samples/s" : "images/s"};
+    }
+  }
+  return {text};
+}
+
+/// The name of a collective in our spelling: "AllReduce", "all-reduce" are all_reduce. Other texts
+/// as they are.
+std::string with_our_spelling(const std::string& collective) {
+  if (collective == "alltoall") return collective;  // of nccl-tests, and of built-in tables
+  const std::string plain = letters_and_digits(collective);
+  for (const std::string_view ours : {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                      "reduce", "all_to_all", "send_receive"}) {
+    if (plain == letters_and_digits(ours)) return std::string(ours);
+  }
+  return plain == "sendrecv" ? "send_receive" : collective;
 }
 
 /// A metric without what it says in brackets, of its source.
@@ -113,7 +165,8 @@ std::string without_brackets(const std::string& text) {
 /// Refuses a unit that contradicts the column "metric": of "step time (ms)" without a unit, 95
 /// would be images/s; and metrics of less or more than a step of all GPUs.
 void check_metric(const CsvTable& table, const CsvTable::Row& row) {
-  const std::string metric = lower_case(table.at(row, "metric")), unit = table.at(row, "unit");
+  const std::string metric = lower_case(table.at(row, "metric")),
+                    unit = unit_of(table.at(row, "unit")).unit;
   const auto has = [&](std::string_view word) { return metric.find(word) != std::string::npos; };
   const std::string own = without_brackets(metric);
   for (const std::string_view word :
@@ -133,7 +186,7 @@ void check_metric(const CsvTable& table, const CsvTable::Row& row) {
 
 void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim) {
   const bool by_rank = table.has("collective") && table.has("data_MiB");
-  if (by_rank) claim.what["size_bytes"] = bytes_of_mebibytes(table, row);
+  if (by_rank) claim.what["size_bytes"] = bytes_of_mebibytes(table, row, claim);
   if (by_rank || table.has("size_bytes")) {
     claim.quantity = "collective-time";
     claim.unit = "us";
@@ -149,11 +202,12 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     claim.expected = step_milliseconds(table, row);
   } else if (table.has("value")) {
     claim.quantity = "throughput";
-    claim.unit = table.at(row, "unit");
+    const auto [unit, factor] = unit_of(table.at(row, "unit"));
+    claim.unit = unit;
     claim.ran = !table.at(row, "value").empty() || !failed_for_memory(table.at(row, "status"));
     if (!claim.ran) return;
     check_metric(table, row);
-    claim.expected = table.number(row, "value");
+    claim.expected = factor * table.number(row, "value");
   } else {
     throw InputError(
         table.file, "no column with a measurement",
@@ -168,15 +222,6 @@ void check_positive(const CsvTable& table, const CsvTable::Row& row, const Claim
   throw InputError(fmt::format("{}:{}", table.file, row.line),
                    fmt::format("a measurement of {}", claim.expected),
                    "accepted: a positive number");
-}
-
-std::string letters_and_digits(std::string_view text) {
-  std::string kept;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
-  }
-  return kept;
 }
 
 /// Earlier spellings of `gpt:`'s options. The command line refuses them; tables of measurements
@@ -282,6 +327,9 @@ std::vector<Claim> read_measurements(std::string_view csv, const std::string& fi
     if (const auto call = claim.what.find("network"); call != claim.what.end()) {
       call->second = with_current_spellings(call->second);
     }
+    if (const auto name = claim.what.find("collective"); name != claim.what.end()) {
+      name->second = with_our_spelling(name->second);
+    }
     claim.what["line"] = fmt::format("{}", row.line);
     std::vector<Claim> of_row = claims_of_format(table, row, claim);
     if (of_row.empty()) {
@@ -335,7 +383,8 @@ bool begins_with_name(AliasKind kind, std::string_view text, std::string_view na
 }
 
 std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
-                                         std::string_view hint, std::string_view at_least) {
+                                         std::string_view hint, std::string_view at_least,
+                                         std::string* from) {
   static const std::vector<Alias> tables[] = {read_aliases("networks"), read_aliases("devices"),
                                               read_aliases("clusters")};
   const std::string hints = letters_and_digits(hint);
@@ -352,6 +401,7 @@ std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
   if (best == nullptr || best->plain.size() < letters_and_digits(at_least).size()) {
     return std::nullopt;
   }
+  if (from != nullptr) *from = best->from;
   return best->to;
 }
 

@@ -55,8 +55,10 @@ enum class AliasKind : std::uint8_t { network, device, cluster };
 /// An alias may require words in `hint`, the rest of the row.
 ///
 /// at_least   an alias of fewer letters and digits than this name does not count
+/// from       if not null, becomes the alias that matches
 [[nodiscard]] std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
                                                        std::string_view hint = {},
-                                                       std::string_view at_least = {});
+                                                       std::string_view at_least = {},
+                                                       std::string* from = nullptr);
 
 }  // namespace parsim::validation

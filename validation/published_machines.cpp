@@ -20,6 +20,7 @@
 #include "validation/agreeing_columns.hpp"
 #include "validation/embedded.hpp"
 #include "validation/measurements.hpp"
+#include "validation/published_names.hpp"
 
 namespace parsim::validation {
 
@@ -34,42 +35,8 @@ std::string plain(std::string_view text) {
   return kept;
 }
 
-/// Without the maker and product line, which parsim's names do not have.
-std::string_view without_maker(std::string_view text) {
-  for (const std::string_view maker : {"nvidia", "tesla", "geforce", "amd"}) {
-    const std::string_view head = text.substr(0, maker.size());
-    if (plain(head) != maker) continue;
-    text.remove_prefix(maker.size());
-    while (text.starts_with(' ') || text.starts_with('-')) text.remove_prefix(1);
-  }
-  return text;
-}
-
 bool contains(std::string_view text, std::string_view word) {
   return plain(text).find(plain(word)) != std::string::npos;
-}
-
-/// The alias, or the longest of parsim's names that the text begins with in any spelling.
-template <class Catalogue>
-std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
-                     const Catalogue& ours) {
-  const std::string text = column(claim, key);
-  const std::string_view own = without_maker(text);
-  std::string best;
-  for (const auto& entry : ours) {
-    const bool longer = plain(entry.name).size() > plain(best).size();
-    if (longer && begins_with_name(kind, own, entry.name)) best = entry.name;
-  }
-  const std::string hint = fmt::format("{} {}", column(claim, "framework"), claim.source);
-  // "H100 NVL" is our h100-nvl, not the H100 of the aliases.
-  const std::optional<std::string> alias = resolve_alias(kind, own, hint, best);
-  if (alias && (best.empty() || plain(best) != plain(own))) return *alias;
-  if (!best.empty()) return best;
-  std::vector<std::string> names;
-  for (const auto& entry : ours) names.push_back(entry.name);
-  throw InputError(location_of(claim, key), fmt::format("unknown {} '{}'", key, text),
-                   fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
-                               did_you_mean(plain(own), names)));
 }
 
 /// A kind of link and its data-sheet rate in GB/s per GPU and direction.
@@ -251,7 +218,7 @@ std::string system_of(const Claim& claim) {
 
 std::string network_of(const Claim& claim) {
   if (std::string call = column(claim, "network"); !call.empty()) return call;
-  return resolved(AliasKind::network, claim, "model", networks::all());
+  return named_network(claim);
 }
 
 std::map<std::string, std::int64_t> dims_of(const Claim& claim) {
@@ -266,7 +233,7 @@ std::map<std::string, std::int64_t> dims_of(const Claim& claim) {
 namespace {
 
 /// The network of the row, of which a built-in table may name a built-in file.
-Network named_network(const Claim& claim) {
+Network network_named_by(const Claim& claim) {
   const std::string name = network_of(claim);
   for (const EmbeddedFile& file : validation_files()) {
     if (file.path == name) {
@@ -279,7 +246,7 @@ Network named_network(const Claim& claim) {
 }  // namespace
 
 Network load_network_of(const Claim& claim) {
-  Network network = named_network(claim);
+  Network network = network_named_by(claim);
   strategies::route_in_parts(network, count_column(claim, "cp", 1));
   const auto blocks = static_cast<std::int64_t>(strategies::first_layers_of_blocks(network).size());
   const std::int64_t layers = count_column(claim, "layers", blocks);
@@ -303,7 +270,7 @@ std::string device_of(const Claim& claim) {
     if (types.contains(text)) return text;
     if (text.empty() && types.size() == 1) return *types.begin();
   }
-  return resolved(AliasKind::device, claim, "gpu", topologies::device_models());
+  return named_gpu(claim);
 }
 
 std::string cluster_call(const Claim& claim) {

@@ -1,0 +1,114 @@
+// Rows that users write by hand: spellings, names of cards, and rows that contradict each other.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/support/approx.hpp"
+#include "tests/support/refusal.hpp"
+#include "validation/measurements.hpp"
+#include "validation/published_collective.hpp"
+#include "validation/published_machines.hpp"
+
+namespace parsim::validation {
+namespace {
+
+Claim one_row(const std::string& columns, const std::string& fields) {
+  return read_measurements(columns + "\n" + fields + "\n", "mine.csv", "mine").at(0);
+}
+
+Claim of_gpu(const std::string& gpu, const std::string& gpus = "1") {
+  return one_row("model,gpu,n_gpus,batch_per_gpu,value,unit",
+                 "resnet50," + gpu + "," + gpus + ",64,80,ms");
+}
+
+}  // namespace
+
+TEST_CASE("own rows: after a GPU's name come its form, memory and power, and nothing else") {
+  const std::pair<const char*, const char*> known[] = {
+      {"NVIDIA H100 80GB HBM3", "h100-sxm5"},
+      {"H100 SXM5 @ 500 W", "h100-sxm5"},
+      {"h100-500w", "h100-sxm5"},
+      {"H200 SXM5", "h200-sxm"},
+      {"NVIDIA A100 80GB PCIe", "a100-pcie"},
+      {"NVIDIA H100 PCIe", "h100-pcie"},
+      {"NVIDIA A100-SXM4-80GB", "a100-sxm4-80"},
+      {"A100-SXM4-80GB (assumed)", "a100-sxm4-80"},
+      {"Tesla K80 (one GK210 die)", "k80"},
+      {"Tesla P100 (PCIe box)", "p100-pcie"},
+      {"NVIDIA GB200 SXM", "gb200"},
+      {"gh200-96", "gh200"},
+      {"L40S PCIe 48 GB GDDR6", "l40s"},
+      {"AMD Instinct MI210", "mi210"},
+      {"NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"},
+      {"NVIDIA L4 Tensor Core GPU", "l4"}};
+  for (const auto& [text, device] : known) {
+    CAPTURE(text);
+    CHECK(device_of(of_gpu(text)) == device);
+  }
+  const auto refused = [](const std::string& gpu) {
+    return testing::refusal_of([&] { (void)device_of(of_gpu(gpu)); });
+  };
+  CHECK(refused("h100-foo") ==
+        "mine:2:gpu: unknown word 'foo' after the GPU's name in 'h100-foo'; accepted: its form "
+        "(SXM, PCIe), memory (80GB, HBM3) and power (500 W), and notes in brackets; did you mean "
+        "'h100-pcie', 'h100-sxm5' or 'h100-nvl'?");
+  for (const char* text : {"H100 SXM4", "H100-SXM5 PCIe", "H100-PCIe SXM5", "H200 NVL",
+                           "A100-SXM4-40GB MIG 1g.5gb", "RTX 4090 D", "T4-foo"}) {
+    CAPTURE(text);
+    CHECK(refused(text).find("unknown word") != std::string::npos);
+  }
+  // A cluster does not make it right, unless the cards are the user's own.
+  Claim named = of_gpu("h100-foo");
+  named.what["cluster"] = "star:1,device=h100-sxm5";
+  CHECK(testing::refusal_of([&] { (void)cluster_of(named); }).find("unknown word 'foo'") !=
+        std::string::npos);
+}
+
+TEST_CASE("own rows: GPUs before the name are those of the row") {
+  CHECK(device_of(of_gpu("8x NVIDIA H100 80GB HBM3", "8")) == "h100-sxm5");
+  CHECK(device_of(of_gpu("8 x H100", "8")) == "h100-sxm5");
+  CHECK(testing::refusal_of([] { (void)device_of(of_gpu("8x H100", "4")); }) ==
+        "mine:2:gpu: '8x H100', but n_gpus is 4; accepted: n_gpus, or GPUs of a machine "
+        "(gpus_per_node), before the name, or the name alone");
+}
+
+TEST_CASE("own rows: usual spellings of units and collectives are read") {
+  const auto step = [](const std::string& value, const std::string& unit) {
+    return one_row("model,gpu,n_gpus,batch_per_gpu,metric,value,unit",
+                   "resnet50,t4,1,64,step time," + value + "," + unit);
+  };
+  for (const auto& [value, unit] : {std::pair{"80", "ms"},
+                                    {"0.08", "s"},
+                                    {"0.08", "seconds"},
+                                    {"80000", "us"},
+                                    {"80", "msec"}}) {
+    CAPTURE(unit);
+    const Claim claim = step(value, unit);
+    CHECK(claim.unit == "ms");
+    CHECK(claim.expected == testing::approx(80));
+  }
+  for (const char* unit : {"img/s", "images/sec", "images/s"}) {
+    CHECK(one_row("model,value,unit", fmt::format("resnet50,300,{}", unit)).unit == "images/s");
+  }
+  CHECK(one_row("model,value,unit", "resnet50,300,samples/sec").unit == "samples/s");
+  for (const char* name : {"allreduce", "all-reduce", "all_reduce", "AllReduce", "all reduce"}) {
+    CAPTURE(name);
+    const Claim claim = one_row("collective,gpu,n_gpus,size_bytes,time_us",
+                                fmt::format("{},v100-sxm2,8,1048576,100", name));
+    CHECK(claim.at("collective") == "all_reduce");
+    CHECK(collective_of(claim) == CollectiveKind::all_reduce);
+  }
+  CHECK(one_row("collective,size_bytes,time_us", "reducescatter,8,1").at("collective") ==
+        "reduce_scatter");
+  CHECK(one_row("collective,n_gpus,data_MiB,time_us", "all-gather,4,1,9").at("size_bytes") ==
+        fmt::format("{}", 4 * 1024 * 1024));
+}
+
+TEST_CASE("own rows: a missing time names the columns that may have it") {
+  CHECK(testing::refusal_of([] {
+          (void)one_row("kind,gpu,n_gpus,collective,size_bytes,rate",
+                        "collective,h100-sxm5,8,all_reduce,1024,");
+        }) ==
+        "mine.csv:2: no time; accepted: column time_us, time_us_outofplace or time_us_inplace");
+}
+
+}  // namespace parsim::validation
