@@ -35,6 +35,38 @@ std::vector<const FittedStep*> nearest(const std::vector<const FittedStep*>& row
   return alike.empty() ? rows : alike;
 }
 
+std::string named(const FittedStep& row) { return fmt::format("{}:{}", row.set, row.name); }
+
+/// Repeated runs differ by some 2.5 % (validation/measurements/README.md), rows of several batches
+/// by more.
+constexpr double disagreement = 1.2;
+
+void note_disagreement(const std::string& device, const std::vector<const FittedStep*>& rows,
+                       double used, std::vector<std::string>& notes) {
+  const auto [least, most] = std::minmax_element(
+      rows.begin(), rows.end(),
+      [](const FittedStep* a, const FittedStep* b) { return a->kernels < b->kernels; });
+  if ((*most)->kernels < disagreement * (*least)->kernels) return;
+  notes.push_back(
+      fmt::format("measured rows of {} disagree: kernels take {:.3g} times as long as modelled by "
+                  "{}, and {:.3g} times by {}; the median of {}, {:.3g}, is used",
+                  device, (*least)->kernels, named(**least), (*most)->kernels, named(**most),
+                  counted(static_cast<std::int64_t>(rows.size()), "row"), used));
+}
+
+void note_power(const DeviceModel& model, const FittedStep& row, std::vector<std::string>& notes) {
+  const std::optional<Watts>& own = model.upkeep.power;
+  if (!row.power || !own || *row.power == *own) return;
+  notes.push_back(
+      *row.power < *own
+          ? fmt::format("{}: measured on a card limited to {}, but {} of the run has {}: a row "
+                        "without the limit fits better",
+                        named(row), to_text(*row.power), model.name, to_text(*own))
+          : fmt::format("{}: measured on a card of {}, but {} of the run is limited to {}: if the "
+                        "row's was, too, it needs power_limit = {}",
+                        named(row), to_text(*row.power), model.name, to_text(*own), to_text(*own)));
+}
+
 class Calibrated final : public ChangedCosts {
  public:
   Calibrated(std::unique_ptr<CostModel> base, std::vector<double> kernels)
@@ -103,14 +135,18 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
       continue;
     }
     std::vector<double> factors;
-    for (const FittedStep* row : nearest(of_model, network)) {
+    const std::vector<const FittedStep*> counting = nearest(of_model, network);
+    for (const FittedStep* row : counting) {
+      note_power(model, *row, calibration.notes);
       factors.push_back(row->kernels);
       if (row->links) links.push_back(*row->links);
       if (row->host) hosts.push_back(*row->host);
       if (row->host) counts.push_back(row->devices);
       calibration.by.push_back(*row);
     }
-    for (const std::size_t d : devices) calibration.kernels[d] = middle_of(factors);
+    const double factor = middle_of(std::move(factors));
+    note_disagreement(model.name, counting, factor, calibration.notes);
+    for (const std::size_t d : devices) calibration.kernels[d] = factor;
   }
   if (calibration.by.empty()) {
     throw InputError("--calibrate-with",
@@ -152,7 +188,7 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
 
 std::vector<std::string> calibration_warnings(const RunCalibration& calibration) {
   constexpr double most = 5;  // where the fit of a run ends
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings = calibration.notes;
   for (const FittedStep& row : calibration.by) {
     if (row.links && *row.links < 1.001 / most) {
       warnings.push_back(fmt::format(

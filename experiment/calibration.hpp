@@ -14,11 +14,12 @@ namespace parsim::experiment {
 
 /// What one measured step fits.
 struct FittedStep {
-  std::string set, name;     ///< file and row
-  std::string machine, gpu;  ///< as the row calls them
-  std::string device;        ///< type of its GPUs
-  std::string network;       ///< as loaded
-  bool attends = false;      ///< a transformer
+  std::string set, name;         ///< file and row
+  std::string machine, gpu;      ///< as the row calls them
+  std::string device;            ///< type of its GPUs
+  std::optional<Watts> power{};  ///< that one of them draws at most
+  std::string network;           ///< as loaded
+  bool attends = false;          ///< a transformer
   Precision precision = Precision::fp32;
   std::string profile;            ///< file whose layer times the row was predicted with
   double kernels = 1;             ///< factor of kernel times
@@ -36,6 +37,8 @@ struct RunCalibration {
   double links = 1;
   double host = 0, devices = 1;  ///< as in FittedStep
   bool every_gpu = false;        ///< whether each type of GPU has a row
+  /// Of rows that disagree, and of rows of cards under another limit of their power.
+  std::vector<std::string> notes{};
 };
 /// Of rows with the cluster's types of GPU in the same precision: per type those of the same
 /// network, else those of transformers for a transformer and of others for others, else all; of
@@ -52,8 +55,8 @@ struct RunCalibration {
 void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,
                             const std::string& profile, Seconds launch_interval);
 
-/// A line for each row that makes kernels five times faster or slower than the model has them, or
-/// more, which is more likely a wrong unit, batch or GPU.
+/// The notes, and a line for each row that makes kernels five times faster or slower than the model
+/// has them, or more, which is more likely a wrong unit, batch or GPU.
 [[nodiscard]] std::vector<std::string> calibration_warnings(const RunCalibration& calibration);
 
 /// `base` with kernels of each device taking `kernels[device]` times as long.

@@ -90,6 +90,13 @@ experiment::FittedStep described(const Claim& claim) {
   return step;
 }
 
+std::optional<Watts> power_in(const Cluster& cluster, const std::string& device) {
+  for (const DeviceModel& model : cluster.models) {
+    if (model.name == device) return model.upkeep.power;
+  }
+  return std::nullopt;
+}
+
 bool one_series(const experiment::FittedStep& a, const experiment::FittedStep& b) {
   return a.device == b.device && a.network == b.network && a.precision == b.precision;
 }
@@ -152,9 +159,11 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
     if (claim.quantity == "step-time") {
       const SingleStep single = single_step(claim);
       step.kernels = claim.expected * 1e-3 / (single.others + single.squares);
+      step.power = single.power;
       continue;
     }
     trainings[i] = std::make_unique<Training>(claim);
+    step.power = power_in(trainings[i]->cluster(), step.device);
     machines[i] = machines_of(claim);
     if (machines[i] > 1) {
       across[fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),

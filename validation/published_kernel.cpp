@@ -188,7 +188,8 @@ sim::AttentionKernel attention_kernel(const Claim& claim) {
 }  // namespace
 
 double kernel_seconds(const Claim& claim) {
-  const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
+  Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
+  set_stated_rates(claim, cluster);
   const Precision precision = operands_of(claim, cluster.models.front());
   const OneLayer made = layer_of_row(claim);
   if (made.network[made.layer].kind.as<Attention>() != nullptr && multiplies_in_fp8(precision)) {

@@ -41,7 +41,8 @@ SingleStep single_step(const Claim& claim) {
         "accepted: 1 with total_ms; steps of several GPUs have batch_per_gpu, value and "
         "unit = ms");
   }
-  const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
+  Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
+  set_stated_rates(claim, cluster);
   const Network network = experiment::on_devices(load_network_of(claim), network_of(claim),
                                                  dims_of(claim), cluster, std::nullopt)
                               .network;
@@ -51,6 +52,7 @@ SingleStep single_step(const Claim& claim) {
   input.precision = precision_of(claim);
   const ExecDag dag = lowering::lower(network, cluster, strategies::plan_data(input));
   SingleStep sum;
+  sum.power = cluster.models.front().upkeep.power;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     if (dag.kind(id) != OpKind::compute) continue;

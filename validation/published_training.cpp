@@ -93,9 +93,9 @@ Stated stated(const std::string& machine) {
   return found;
 }
 
-/// Sets what the row says of cards that are not those of the data sheet: the rate of their memory,
-/// and a limit of their power.
-void set_rates(const Claim& claim, Cluster& cluster) {
+}  // namespace
+
+void set_stated_rates(const Claim& claim, Cluster& cluster) {
   Stated given = stated(column(claim, "machine"));
   std::string gpu = column(claim, "gpu");  // "h100-500w"
   std::transform(gpu.begin(), gpu.end(), gpu.begin(),
@@ -122,6 +122,8 @@ void set_rates(const Claim& claim, Cluster& cluster) {
   }
 }
 
+namespace {
+
 PeakMemory memory_of(const strategies::StrategyInput& input, const Plan& plan) {
   const std::vector<lowering::MemoryUse> uses =
       lowering::memory_use(input.network, input.cluster, plan);
@@ -140,7 +142,7 @@ PeakMemory memory_of(const strategies::StrategyInput& input, const Plan& plan) {
 Cluster training_cluster(const Claim& claim) {
   Cluster cluster = cluster_of(claim);
   set_memory(claim, cluster);
-  set_rates(claim, cluster);
+  set_stated_rates(claim, cluster);
   return cluster;
 }
 

@@ -28,6 +28,11 @@ namespace parsim::validation {
 /// is FP32, FP16 or BF16.
 [[nodiscard]] Precision reduce_precision_of(const Claim& claim);
 
+/// Sets what the row says of cards that are not those of the data sheet: the rate of their memory
+/// (column gpu_memory_rate), and a limit of their power (power_limit); else what `machine` and
+/// `gpu` say of both. Throws InputError for a rate or limit that cannot be.
+void set_stated_rates(const Claim& claim, Cluster& cluster);
+
 /// Peak memory of a device.
 struct PeakMemory {
   Bytes needed{}, memory{};
@@ -104,8 +109,9 @@ inline constexpr double largest_factor = 5;
 struct SingleStep {
   double squares =
       0;  ///< seconds in 3x3 convolutions of stride 1, which Winograd's method speeds up
-  double others = 0;  ///< seconds in other kernels
-  double flops = 0;   ///< forward
+  double others = 0;             ///< seconds in other kernels
+  double flops = 0;              ///< forward
+  std::optional<Watts> power{};  ///< that the card draws at most
   /// The same seconds by class.
   experiment::StepParts squares_by_class{}, others_by_class{};
 

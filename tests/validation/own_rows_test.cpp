@@ -2,10 +2,17 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "core/text.hpp"
+#include "experiment/run.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
+#include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
+#include "validation/predict_published.hpp"
+#include "validation/published_calibration.hpp"
 #include "validation/published_collective.hpp"
+#include "validation/published_kernel.hpp"
 #include "validation/published_machines.hpp"
 
 namespace parsim::validation {
@@ -18,6 +25,20 @@ Claim one_row(const std::string& columns, const std::string& fields) {
 Claim of_gpu(const std::string& gpu, const std::string& gpus = "1") {
   return one_row("model,gpu,n_gpus,batch_per_gpu,value,unit",
                  "resnet50," + gpu + "," + gpus + ",64,80,ms");
+}
+
+Claim step_of(const std::string& gpu, double milliseconds, const std::string& limit = "") {
+  return one_row("model,gpu,n_gpus,batch_per_gpu,value,unit,power_limit",
+                 fmt::format("alexnet,{},1,64,{},ms,{}", gpu, milliseconds, limit));
+}
+
+std::string warnings_of(const std::vector<Claim>& rows, const std::string& cluster) {
+  experiment::Request request;
+  request.network = "alexnet";
+  request.cluster = cluster;
+  request.batch = 64;
+  request.fitted = fitted_steps(rows);
+  return join(experiment::Experiment(request).warnings, "\n");
 }
 
 }  // namespace
@@ -109,6 +130,59 @@ TEST_CASE("own rows: a missing time names the columns that may have it") {
                         "collective,h100-sxm5,8,all_reduce,1024,");
         }) ==
         "mine.csv:2: no time; accepted: column time_us, time_us_outofplace or time_us_inplace");
+}
+
+TEST_CASE("own rows: kernels and single steps are of the card that the row describes") {
+  const auto kernel = [](const std::string& more, const std::string& type, const char* shape) {
+    return kernel_seconds(
+        one_row("gpu,dtype,m,n,k,op_class,rows,cols,op,power_limit,"
+                "gpu_memory_rate,time_us",
+                "h100-sxm5," + type + "," + shape + "," + more + ",1"));
+  };
+  const char* product = "4096,4096,4096,,,,";
+  const char* memory = ",,,elementwise,4096,65536,relu";
+  CHECK(kernel("350 W,", "fp32", product) > 1.15 * kernel(",", "fp32", product));
+  CHECK(kernel("350 W,", "bf16", product) > 1.15 * kernel(",", "bf16", product));
+  CHECK(kernel(",1.675 TB/s", "bf16", memory) > 1.9 * kernel(",", "bf16", memory));
+  const auto step = [](const std::string& limit) {
+    const SingleStep single = single_step(
+        one_row("model,batch,gpu,power_limit,total_ms", "vgg16,64,h100-sxm5," + limit + ",50"));
+    return single.others + single.squares;
+  };
+  CHECK(step("350 W") > 1.1 * step(""));
+}
+
+TEST_CASE("own rows: rows that contradict each other get a warning with both factors") {
+  const Training training(step_of("t4", 1));
+  const double whole = 1e3 * training.step(1), longer = 1e3 * training.step(2);
+  const std::string texts =
+      warnings_of({step_of("t4", whole), step_of("t4", longer)}, "star:1,device=t4,rate=10GB/s");
+  const std::string name = "mine:alexnet, t4, 1 n_gpus, batch_per_gpu 64 (line 2)";
+  CHECK(texts == "measured rows of t4 disagree: kernels take 1 times as long as modelled by " +
+                     name + ", and 2 times by " + name + "; the median of 2 rows, 1.5, is used");
+  CHECK(warnings_of({step_of("t4", whole), step_of("t4", 1.1 * whole)},
+                    "star:1,device=t4,rate=10GB/s") == "");
+}
+
+TEST_CASE("own rows: a row of another power limit than the card's gets a note") {
+  const testing::TemporaryFolder folder;
+  const std::string limited =
+      folder.write("own.toml",
+                   "generator = \"star:1,device=mine,rate=10GB/s\"\n[[device_types]]\n"
+                   "name = \"mine\"\nbase = \"h100-sxm5\"\npower_limit = \"350 W\"\n");
+  const std::string full = "star:1,device=h100-sxm5,rate=10GB/s";
+  const Claim plain = step_of("h100-sxm5", 20), slow = step_of("h100-sxm5", 20, "350 W");
+  CHECK(warnings_of({plain}, full) == "");
+  CHECK(warnings_of({slow}, limited) == "");
+  const std::string name = "mine:alexnet, h100-sxm5, 1 n_gpus, batch_per_gpu 64 (line 2): ";
+  CHECK(warnings_of({plain}, limited) ==
+        name +
+            "measured on a card of 700 W, but mine of the run is limited to 350 W: if the row's "
+            "was, too, it needs power_limit = 350 W");
+  CHECK(warnings_of({slow}, full) ==
+        name +
+            "measured on a card limited to 350 W, but h100-sxm5 of the run has 700 W: a row "
+            "without the limit fits better");
 }
 
 }  // namespace parsim::validation
