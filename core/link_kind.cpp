@@ -177,6 +177,10 @@ LinkNumbers link_numbers(LinkKind kind, std::string_view without) {
   return of_all[static_cast<std::size_t>(kind)];
 }
 
+BytesPerSecond effective_rate(std::optional<LinkKind> kind, BytesPerSecond rate) {
+  return kind ? rate * link_numbers(*kind).efficiency : rate;
+}
+
 void guess_link_kinds(Cluster& cluster) {
   for (Link& link : cluster.links) {
     if (link.kind) continue;

@@ -77,6 +77,10 @@ struct LinkNumbers {
 /// without   a system whose own rows are left out, to predict it from the others; "": none
 [[nodiscard]] LinkNumbers link_numbers(LinkKind kind, std::string_view without = {});
 
+/// What links of a kind carry of their data sheet's rate, or the rate itself where no kind is
+/// given.
+[[nodiscard]] BytesPerSecond effective_rate(std::optional<LinkKind> kind, BytesPerSecond rate);
+
 /// Fills in the kinds of links that have none, marked as guessed; rates stay as they are. Inside a
 /// machine a link at a GPU is NVLink if it is faster than 50 GB/s or joins two GPUs that are
 /// modules (SXM), else PCIe, of the generation that its rate needs; between machines a link of 10

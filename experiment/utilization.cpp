@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "core/critical_chain.hpp"
+#include "core/dag_traffic.hpp"
 #include "lowering/recompute.hpp"
 
 namespace parsim::experiment {
@@ -213,34 +215,25 @@ std::vector<std::vector<Busy>> by_device(const ExecDag& dag, const Timeline& tim
 }
 
 /// Adds waiting for hosts, which no operation explains: before a step begins for the samples, and
-/// before a kernel, whose predecessors have ended and whose device is free, for its launch.
+/// before an operation, when all that it waits for has ended, for its launch.
 void add_waits_for_hosts(const ExecDag& dag, const Timeline& timeline,
                          std::vector<std::vector<Busy>>& busy) {
   constexpr double rounding = 1e-9;  // of the step
   const Seconds least = makespan(timeline) * rounding;
-  std::vector<std::vector<OpId>> kernels(busy.size());
+  const std::vector<OpId> before = awaited(dag, timeline, busy.size());
   Seconds begin = makespan(timeline);
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    begin = std::min(begin, timeline.spans[i].start);
-    const OpKind kind = dag.kind(OpId{i});
-    if (kind == OpKind::transfer || kind == OpKind::collective) continue;
-    kernels[static_cast<std::size_t>(dag.record(OpId{i}).device)].push_back(OpId{i});
+  for (const Span& span : timeline.spans) begin = std::min(begin, span.start);
+  if (begin > least) {
+    for (std::vector<Busy>& device : busy) device.push_back({{Seconds{}, begin}, StepPart::delays});
   }
-  for (std::size_t d = 0; d < busy.size(); ++d) {
-    if (kernels[d].empty()) continue;
-    std::sort(kernels[d].begin(), kernels[d].end(), [&](OpId a, OpId b) {
-      return timeline.spans[a.index()].start < timeline.spans[b.index()].start;
-    });
-    if (begin > least) busy[d].push_back({{Seconds{}, begin}, StepPart::delays});
-    Seconds free = begin;
-    for (const OpId id : kernels[d]) {
-      const Span& span = timeline.spans[id.index()];
-      Seconds ready = free;
-      for (const OpId before : dag.predecessors(id)) {
-        ready = std::max(ready, timeline.spans[before.index()].end);
-      }
-      if (span.start - ready > least) busy[d].push_back({{ready, span.start}, StepPart::delays});
-      free = std::max(free, span.end);
+  std::vector<Queue> queues_of_op;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Seconds ready = before[i].valid() ? timeline.spans[before[i].index()].end : begin;
+    const Seconds start = timeline.spans[i].start;
+    if (start - ready <= least) continue;
+    queues(dag, OpId{i}, queues_of_op);
+    for (const Queue& queue : queues_of_op) {
+      busy[queue.device.index()].push_back({{ready, start}, StepPart::delays});
     }
   }
 }

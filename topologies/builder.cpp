@@ -85,8 +85,7 @@ void ClusterBuilder::add_link(Port a, Port b, BytesPerSecond rate, Seconds laten
 void ClusterBuilder::add_link_of(LinkKind kind, Port a, Port b, BytesPerSecond line_rate,
                                  Seconds latency, std::int32_t provenance, std::int64_t cables) {
   const std::size_t first = cluster_.links.size();
-  const BytesPerSecond rate{line_rate.value * link_numbers(kind).efficiency};
-  add_link(a, b, rate, latency, provenance, cables);
+  add_link(a, b, effective_rate(kind, line_rate), latency, provenance, cables);
   for (std::size_t i = first; i < cluster_.links.size(); ++i) {
     cluster_.links[i].kind = kind;
     cluster_.links[i].line_rate = line_rate;

@@ -72,9 +72,13 @@ SwitchId add_machine(ClusterBuilder& builder, const MachineShape& shape, const s
     if (cards_of_devices.empty()) continue;
     // Never faster than the port into the switch, or neighbours would communicate through their
     // card.
-    builder.add_link(Port::of(device),
-                     Port::of(cards_of_devices[static_cast<std::size_t>(i * shape.cards / each)]),
-                     std::min(own.rate, shape.inter), shape.intra_latency, shape.provenance);
+    const Port card = Port::of(cards_of_devices[static_cast<std::size_t>(i * shape.cards / each)]);
+    if (effective_rate(own.kind, own.rate) < shape.inter) {
+      builder.add_link(own.kind, Port::of(device), card, own.rate, shape.intra_latency,
+                       own.provenance);
+    } else {
+      builder.add_link(Port::of(device), card, shape.inter, shape.intra_latency, shape.provenance);
+    }
   }
   return cards_of_devices.empty() ? middle : cards_of_devices.front();
 }

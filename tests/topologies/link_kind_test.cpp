@@ -112,6 +112,24 @@ TEST_CASE("link kinds: without a rate a GPU has the port of its data sheet, as n
   CHECK(first("nodes:1x2,device=mi300x").rate == BytesPerSecond{120e9});
 }
 
+TEST_CASE("link kinds: no card for the network is a way around a GPU's port") {
+  for (const std::string call :
+       {"nodes:2x4,device=a100-pcie,inter=100GB/s,nics=2",
+        "nodes:2x4,device=t4,inter=100GB/s,nics=4",
+        "nodes:2x4,device=h100-sxm5,inter=50GB/s,nics=4",
+        "nodes:2x4,device=h100-sxm5,intra=63GB/s,intra-kind=pcie5,inter=50GB/s,nics=4"}) {
+    CAPTURE(call);
+    const Cluster cluster = topologies::load_cluster(call, "test");
+    BytesPerSecond port{}, card{};
+    for (const Link& link : cluster.links) {
+      if (link.name == "n0.gpu0-n0.switch") port = link.rate;
+      if (link.name == "n0.gpu0-n0.nic0") card = link.rate;
+    }
+    CHECK(card.value > 0);
+    CHECK(card <= port);
+  }
+}
+
 TEST_CASE("link kinds: rates that nothing but a default says are noted as guessed") {
   const auto notes_of = [](const std::string& call) {
     std::vector<std::string> notes;
