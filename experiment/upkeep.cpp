@@ -190,9 +190,9 @@ std::optional<std::string> objective_note(strategies::Objective objective, const
   for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) models.insert(cluster[gpu].model);
   if (objective == strategies::Objective::time || models.size() < 2) return std::nullopt;
   return fmt::format(
-      "only plans near the fastest are compared by {}; a slower plan on GPUs of one type may have "
-      "less "
-      "of it: ask about a cluster of these alone, or use parsim buy",
+      "'best' compares plans of the other strategies, and those near the fastest, by {}; another "
+      "plan on GPUs of one type may have less of it: ask about a cluster of these alone, or use "
+      "parsim buy",
       to_text(objective));
 }
 

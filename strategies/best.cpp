@@ -118,7 +118,9 @@ class Starts {
   }
 
   void add_variants(const Plan& plan, const std::string& origin, std::vector<PricedPlan>& starts) {
-    const Price limit = useful(starts);
+    // A slower plan may cost less.
+    const Price limit =
+        input_.upkeep ? Price{std::numeric_limits<std::int32_t>::max(), {}} : useful(starts);
     std::vector<PricedPlan> variants = memory_.variants(plan, origin, limit);
     if (variants.empty()) {
       Plan asked = with_memory_options(input_, plan);

@@ -19,9 +19,10 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
     const PricedPlan& candidate = sorted[i];
     // Rows of a comparison, which no plan of `best` may be slower than.
     const bool row = candidate.bare() && candidate.price.overcommit == best.overcommit;
-    const double worth = !row                 ? worth_simulating
-                         : input.hosts_matter ? std::numeric_limits<double>::infinity()
-                                              : worth_simulating_rows;
+    const double worth = !row ? worth_simulating
+                         : input.hosts_matter || input.upkeep
+                             ? std::numeric_limits<double>::infinity()
+                             : worth_simulating_rows;
     const bool late =
         candidate.price.overcommit != best.overcommit || candidate.price.step > worth * best.step;
     if (late && !chosen.empty()) continue;

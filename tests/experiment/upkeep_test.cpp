@@ -182,7 +182,42 @@ TEST_CASE("upkeep: where GPUs differ it is said among which plans cost is the le
   CHECK_FALSE(note(strategies::Objective::cost, "t4"));
   CHECK(note(strategies::Objective::cost, "t4*2+v100-sxm2*2")
             .value()
-            .starts_with("only plans near the fastest are compared by cost"));
+            .ends_with("ask about a cluster of these alone, or use parsim buy"));
+}
+
+TEST_CASE(
+    "upkeep: with an objective 'best' is not dearer than a strategy whose plan is much slower") {
+  const testing::TemporaryFolder folder;
+  const std::string priced = folder.write("priced.toml", R"(
+switches = ["between"]
+[[nodes]]
+name = "old"
+price = "12 /h"
+devices = [{ model = "v100-sxm2", count = 4 }]
+switches = ["s"]
+links = [{ a = "gpu*", b = "s", rate = "20 GB/s", latency = "1 us" }]
+[[nodes]]
+name = "new"
+price = "3 /h"
+devices = [{ model = "h100-pcie", count = 1 }]
+switches = ["s"]
+links = [{ a = "gpu*", b = "s", rate = "20 GB/s", latency = "1 us" }]
+[[links]]
+pairs = [["old.s", "between"], ["new.s", "between"]]
+rate = "1 GB/s"
+latency = "5 us"
+)");
+  const auto cost_of = [&](const std::string& strategy) {
+    const Arguments arguments{.verb = "compare",
+                              .words = {},
+                              .values = {{"--network", {"alexnet"}},
+                                         {"--cluster", {priced}},
+                                         {"--batch", {"96"}},
+                                         {"--strategy", {strategy}},
+                                         {"--objective", {"cost"}}}};
+    return compare(Experiment(make_request(arguments))).front().upkeep.cost.value().value;
+  };
+  CHECK(cost_of("best") <= cost_of("layer-wise") * (1 + 1e-9));
 }
 
 TEST_CASE("upkeep: --objective orders rows by what it names and needs its numbers") {
