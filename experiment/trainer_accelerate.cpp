@@ -98,7 +98,6 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
       words.refuse(key, "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD");
     }
   }
-  if (words.text("dynamo-backend") == "INDUCTOR") file.fusion = sim::Fusion::compiled;
   if (words.is_on("fsdp-activation-checkpointing")) file.recompute = strategies::Recompute::full;
   const std::int64_t copies = words.integer(replicate_at).value_or(1);
   const std::int64_t shards = words.integer(shard_at).value_or(
@@ -164,6 +163,10 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
                    : precision == "bf16" ? Precision::bf16
                                          : Precision::fp16;
   file.reduce_precision = fsdp || deepspeed ? *file.precision : Precision::fp32;
+  // Of any type, in any case: src/accelerate/utils/launch.py, DynamoBackend of an upper-case name.
+  if (lower_case(words.text("dynamo-backend").value_or("")) == "inductor") {
+    file.fusion = sim::Fusion::compiled;
+  }
   file.zero_stage = 0;
   if (fsdp) read_fsdp(words, groups.data, file);
   if (deepspeed) file.reduce_every = ReduceEvery::automatic;

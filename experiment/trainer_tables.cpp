@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -33,10 +32,7 @@ std::optional<std::int64_t> square_of_hidden(const Network& network) {
 }
 
 Optimizer optimizer_named(const TrainerWords& words, std::string_view key) {
-  const std::string name = words.text(key).value_or("AdamW");
-  std::string lower = name;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = lower_case(words.text(key).value_or("AdamW"));
   if (lower == "adam" || lower == "adamw" || lower == "fusedadam") return Optimizer::adam;
   if (lower != "sgd") words.refuse(key, "Adam, AdamW or SGD");
   // Readers keep no fractional numbers: 0.0 counts as momentum, too.

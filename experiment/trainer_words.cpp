@@ -168,15 +168,19 @@ const TrainerWord* TrainerWords::find_sure(std::string_view name) const {
                    "printed by 'bash -x'");
 }
 
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
 bool TrainerWords::has(std::string_view name) const { return find_sure(name) != nullptr; }
 
 bool TrainerWords::is_on(std::string_view name) const {
   const TrainerWord* word = find_sure(name);
   if (word == nullptr) return false;
   if (word->values.empty()) return true;
-  std::string value = word->values.front();
-  std::transform(value.begin(), value.end(), value.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string value = lower_case(word->values.front());
   constexpr std::string_view off[] = {"false", "0", "no", "n", "off", "null", "none", "~"};
   return std::find(std::begin(off), std::end(off), value) == std::end(off);
 }

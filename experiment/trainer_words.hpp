@@ -12,6 +12,9 @@
 
 namespace parsim::experiment {
 
+/// Of letters of ASCII.
+[[nodiscard]] std::string lower_case(std::string text);
+
 struct TrainerWord {
   std::vector<std::string> values;  ///< none of a flag without a value
   std::int64_t line = 0;
