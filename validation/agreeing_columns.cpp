@@ -50,6 +50,41 @@ void check_gpu(const Claim& claim, const Cluster& cluster) {
                    fmt::format("accepted: a GPU of the cluster ({})", cluster.name));
 }
 
+void check_column_names(const Claim& claim) {
+  struct Name {
+    std::string_view other;
+    std::vector<std::string_view> ours;  // one of them
+  };
+  static const std::vector<Name> names = {
+      {"batch_size", {"batch_per_gpu", "global_batch"}},
+      {"minibatch", {"batch_per_gpu", "global_batch"}},
+      {"per_gpu_batch", {"batch_per_gpu", "global_batch"}},
+      {"local_batch", {"batch_per_gpu", "global_batch"}},
+      {"local_batch_size", {"batch_per_gpu", "global_batch"}},
+      {"global_batch_size", {"global_batch", "batch_per_gpu"}},
+      {"train_batch_size", {"global_batch", "batch_per_gpu"}},
+      {"micro_batch_size", {"micro_batch"}},
+      {"sequence_length", {"seq_len"}},
+      {"seq_length", {"seq_len"}},
+      {"gradient_accumulation_steps", {"grad_accum"}},
+      {"activation_checkpointing", {"recompute"}},
+      {"tensor_parallel", {"tp"}},
+      {"pipeline_parallel", {"pp"}},
+      {"data_parallel", {"dp"}},
+      {"context_parallel", {"cp"}},
+      {"zero", {"zero_stage"}},
+      {"dtype", {"precision"}},
+  };
+  for (const Name& name : names) {
+    const std::string text = column(claim, name.other);
+    const auto given = [&](std::string_view known) { return !column(claim, known).empty(); };
+    if (text.empty() || std::any_of(name.ours.begin(), name.ours.end(), given)) continue;
+    throw InputError(location_of(claim, name.other),
+                     fmt::format("'{}' of a training step, in a column that is not read", text),
+                     fmt::format("accepted: column {}", fmt::join(name.ours, " or ")));
+  }
+}
+
 void check_data_parallelism(const Claim& claim, std::int64_t devices) {
   constexpr std::pair<std::string_view, std::string_view> columns[] = {{"tp", "1"},
                                                                        {"cp", "1"},
@@ -80,15 +115,16 @@ void check_data_parallelism(const Claim& claim, std::int64_t devices) {
 }
 
 std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices) {
-  constexpr std::int64_t usual = 32;  // a GPU
   const std::string each = column(claim, "batch_per_gpu");
-  const bool of_a_step = each.empty() && column(claim, "global_batch").empty();
-  if (const std::string batch = column(claim, "batch"); of_a_step && !batch.empty()) {
-    throw InputError(location_of(claim, "batch"), fmt::format("'{}' of a training step", batch),
+  if (each.empty() && column(claim, "global_batch").empty()) {
+    const std::string batch = column(claim, "batch");
+    throw InputError(location_of(claim, batch.empty() ? "batch_per_gpu" : "batch"),
+                     batch.empty() ? "a training step without its number of samples"
+                                   : fmt::format("'{}' of a training step", batch),
                      "accepted: batch_per_gpu, or global_batch of all GPUs");
   }
-  if (each.empty()) return count_column(claim, "global_batch", usual * devices);
-  const std::int64_t batch = count_column(claim, "batch_per_gpu", usual) * devices;
+  if (each.empty()) return count_column(claim, "global_batch", 1);
+  const std::int64_t batch = count_column(claim, "batch_per_gpu", 1) * devices;
   if (const std::int64_t other = count_column(claim, "global_batch", batch); other != batch) {
     throw InputError(
         location_of(claim, "global_batch"),

@@ -13,12 +13,16 @@ namespace parsim::validation {
 /// agrees with all.
 void check_gpu(const Claim& claim, const Cluster& cluster);
 
+/// Throws InputError for a column that others use for what a column of parsim's says, "batch_size",
+/// where that one is empty.
+void check_column_names(const Claim& claim);
+
 /// Throws InputError for a column that says something else of the plan than data parallelism over
 /// `devices` without micro-batches, as which a row without `micro_batch` is predicted.
 void check_data_parallelism(const Claim& claim, std::int64_t devices);
 
 /// Samples of a step of such a row: of column batch_per_gpu on each device, without it of
-/// global_batch, without both 32 on each. Throws InputError if the two columns disagree.
+/// global_batch. Throws InputError if both are empty, or disagree.
 [[nodiscard]] std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices);
 
 }  // namespace parsim::validation

@@ -316,6 +316,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       return {};
     }
     check_unit(claim);
+    check_column_names(claim);
     const Cluster cluster = cluster_of(claim);
     if (has_layout(claim) && !has_layout_file(claim)) static_cast<void>(layout_of(claim));
     if (!has_layout(claim)) {

@@ -290,6 +290,7 @@ Training::Training(const Claim& claim)
       options_(step_options(claim)),
       tiles_(sim::make_tile_costs(cluster_, options_)) {
   check_unit(claim);
+  check_column_names(claim);
   const Network network = experiment::on_devices(load_network_of(claim), network_of(claim),
                                                  dims_of(claim), cluster_, std::nullopt)
                               .network;

@@ -65,7 +65,16 @@ TEST_CASE("agreeing columns: batches of a step, and of each GPU") {
   };
   CHECK(samples("batch_per_gpu,global_batch", "16,") == 128);
   CHECK(samples("batch_per_gpu,global_batch", ",64") == 64);  // was 32 x 8 in silence
-  CHECK(samples("batch_per_gpu,global_batch", ",") == 256);
+  // 32 a GPU in silence once, as was a batch in a column of another name.
+  CHECK(step_refusal("batch_per_gpu,global_batch", ",") ==
+        "f:2:batch_per_gpu: a training step without its number of samples; accepted: "
+        "batch_per_gpu, or global_batch of all GPUs");
+  CHECK(step_refusal("batch_size", "512") ==
+        "f:2:batch_size: '512' of a training step, in a column that is not read; accepted: column "
+        "batch_per_gpu or global_batch");
+  CHECK(step_refusal("batch_size,batch_per_gpu", "512,512") == "accepted");
+  CHECK(step_refusal("batch_per_gpu,gradient_accumulation_steps", "8,4")
+            .ends_with("accepted: column grad_accum"));
 }
 
 TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or refused") {
@@ -81,8 +90,10 @@ TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or 
     const std::string found = step_refusal(text.substr(0, equals), text.substr(equals + 1));
     CHECK(found.starts_with("f:2:" + text.substr(0, equals) + ": " + text.substr(equals + 1)));
   }
-  CHECK(step_refusal("tp,pp,dp,zero_stage,recompute,grad_accum", "1,1,8,0,none,1") == "accepted");
-  CHECK(step_refusal("tp,pp,dp,zero_stage,recompute,grad_accum", "1,,,,no,") == "accepted");
+  CHECK(step_refusal("batch_per_gpu,tp,pp,dp,zero_stage,recompute,grad_accum",
+                     "32,1,1,8,0,none,1") == "accepted");
+  CHECK(step_refusal("batch_per_gpu,tp,pp,dp,zero_stage,recompute,grad_accum", "32,1,,,,no,") ==
+        "accepted");
 }
 
 TEST_CASE(
@@ -103,6 +114,7 @@ TEST_CASE("agreeing columns: gradients of data parallelism are summed as column 
   const auto buckets = [](const std::string& bucket) {
     Claim claim = claim_with("gpu,cluster", std::string("a100,") + a100_machine);
     claim.what["network"] = "resnet50";
+    claim.what["batch_per_gpu"] = "32";
     claim.what["bucket"] = bucket;
     const Training training(claim);
     const ExecDag& dag = training.dag();
