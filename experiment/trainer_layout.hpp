@@ -74,6 +74,14 @@ void set_bucket(const TrainerWords& words, const BucketWords& how, std::string_v
 void check_deepspeed_zero(const TrainerWords& words, const Network& network, std::int64_t replicas,
                           bool overlaps, LayoutFile& file);
 
+/// Transformer blocks.
+[[nodiscard]] std::int64_t blocks_of_network(const Network& network);
+/// "AdamW", …, as PyTorch names it, in any case. Throws InputError for one that plans do not know.
+[[nodiscard]] Optimizer optimizer_named(const TrainerWords& words, std::string_view key);
+/// "bfloat16", "fp32", … Throws InputError for others.
+[[nodiscard]] Precision precision_named(const TrainerWords& words, std::string_view key,
+                                        std::string_view fallback);
+
 /// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
 ///
 /// asked_batch   --batch, in place of what is "auto"

@@ -480,5 +480,22 @@ TEST_CASE("trainer file: accelerate compiles in any way to train, by a name in a
   }
 }
 
+TEST_CASE("trainer file: torchtitan sums gradients in 16 bits with FSDP alone") {
+  const auto read = [](const std::string& more, const std::string& reduce = "bfloat16") {
+    return settings_in("[training]\nlocal_batch_size = 2\nmixed_precision_reduce = \"" + reduce +
+                           "\"\n[parallelism]\n" + more,
+                       "t.toml");
+  };
+  const std::string copies = "data_parallel_replicate_degree = 8\n";
+  CHECK(read("").reduce_precision == Precision::bf16);
+  CHECK(read("").notes.empty());
+  CHECK(read("context_parallel_degree = 8\n").reduce_precision == Precision::bf16);
+  CHECK(read(copies).reduce_precision == Precision::fp32);
+  CHECK(read(copies).notes ==
+        std::vector<std::string>{"t.toml:3:training.mixed_precision_reduce: bfloat16, which "
+                                 "nothing reads without FSDP: gradients are summed in fp32"});
+  CHECK(read(copies, "float32").notes.empty());
+}
+
 }  // namespace
 }  // namespace parsim::experiment

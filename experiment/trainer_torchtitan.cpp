@@ -1,4 +1,5 @@
-// DeepSpeed's JSON and torchtitan's TOML as layouts.
+// torchtitan's TOML as a layout. Source of names and defaults: torchtitan v0.2.2,
+// torchtitan/config/job_config.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,42 +14,6 @@
 namespace parsim::experiment {
 
 namespace {
-
-std::int64_t blocks_of_network(const Network& network) {
-  return std::ssize(strategies::first_layers_of_blocks(network));
-}
-
-/// Of a transformer: what Hugging Face's Trainer makes of an "auto" in DeepSpeed's file
-/// (transformers/integrations/deepspeed.py, trainer_config_finalize).
-std::optional<std::int64_t> square_of_hidden(const Network& network) {
-  const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
-  const auto first = std::find(blocks.begin(), blocks.end(), 0);
-  if (first == blocks.end()) return std::nullopt;
-  const Layer& block = network.layers[static_cast<std::size_t>(first - blocks.begin())];
-  for (const auto& axis : network[block.inputs[0]].out.axes) {
-    if (axis.dim == Dim::channel) return axis.extent * axis.extent;
-  }
-  return std::nullopt;
-}
-
-Optimizer optimizer_named(const TrainerWords& words, std::string_view key) {
-  const std::string lower = lower_case(words.text(key).value_or("AdamW"));
-  if (lower == "adam" || lower == "adamw" || lower == "fusedadam") return Optimizer::adam;
-  if (lower != "sgd") words.refuse(key, "Adam, AdamW or SGD");
-  // Readers keep no fractional numbers: 0.0 counts as momentum, too.
-  return words.text("optimizer.params.momentum").value_or("0") == "0" ? Optimizer::sgd
-                                                                      : Optimizer::momentum;
-}
-
-/// "bfloat16", "fp32", …
-Precision precision_named(const TrainerWords& words, std::string_view key,
-                          std::string_view fallback) {
-  const std::string name = words.text(key).value_or(std::string(fallback));
-  if (name == "bfloat16" || name == "bf16" || name == "bfp16") return Precision::bf16;
-  if (name == "float32" || name == "fp32") return Precision::fp32;
-  if (name != "float16" && name != "fp16") words.refuse(key, "float32, bfloat16 or float16");
-  return Precision::fp16;
-}
 
 /// Stages of torchtitan, by the names of their modules: all blocks, in their order.
 std::vector<std::int64_t> blocks_by_modules(const TrainerWords& words, std::string_view key,
@@ -159,57 +124,6 @@ void read_recompute(const TrainerWords& words, LayoutFile& file) {
   }
 }
 
-/// Batch and micro-batches. Hugging Face's Trainer fills what is "auto" from its arguments; here
-/// --batch and --micro-batches do.
-void read_deepspeed_batch(const TrainerWords& words, std::int64_t replicas,
-                          std::optional<std::int64_t> asked_batch, LayoutFile& file) {
-  constexpr std::string_view batch_at = "train_batch_size",
-                             each_at = "train_micro_batch_size_per_gpu",
-                             steps_at = "gradient_accumulation_steps";
-  const auto is_auto = [&](std::string_view key) { return words.text(key) == "auto"; };
-  const auto number = [&](std::string_view key) {
-    return is_auto(key) ? std::nullopt : words.integer(key);
-  };
-  const auto batch = number(batch_at), steps = number(steps_at);
-  auto each = number(each_at);
-  if (!batch && !(each && !is_auto(steps_at))) {
-    const bool open = is_auto(batch_at) || is_auto(each_at) || is_auto(steps_at);
-    if (!open) {
-      throw InputError(words.where(batch_at), "missing",
-                       fmt::format("accepted: {} or {}", batch_at, each_at));
-    }
-    if (!asked_batch) {
-      throw InputError("--batch", fmt::format("missing: {} leaves it open", words.file()),
-                       "accepted: the samples of a step, in place of \"auto\"");
-    }
-    if (steps) file.micro_batches = static_cast<std::int32_t>(*steps);
-    if (!each) return;
-    const std::int64_t samples = *each * replicas;
-    if (*asked_batch % samples != 0) {
-      throw InputError(
-          "--batch",
-          fmt::format("{} samples in micro-batches of {} over all replicas", *asked_batch, samples),
-          "accepted: a multiple");
-    }
-    file.micro_batches = static_cast<std::int32_t>(*asked_batch / samples);
-    return;
-  }
-  if (!each) {
-    const std::int64_t parts = replicas * steps.value_or(1);
-    if (is_auto(steps_at) || (is_auto(each_at) && !steps)) {  // --micro-batches divides the batch
-      file.batch = batch;
-      return;
-    }
-    if (*batch % parts != 0) words.refuse(batch_at, fmt::format("a multiple of {}", parts));
-    each = *batch / parts;
-  }
-  const std::int64_t samples = *each * replicas;
-  set_batch(words, batch_at, batch ? *batch : samples * steps.value_or(1), samples, file);
-  if (steps && *file.micro_batches != *steps) {
-    words.refuse(steps_at, fmt::format("{}, by the batch", *file.micro_batches));
-  }
-}
-
 /// Refuses a key of [parallelism] that torchtitan 0.2 does not have: it may be a misspelling.
 /// Source: torchtitan v0.2.2, torchtitan/config/job_config.py, Parallelism; of the last two
 /// earlier releases.
@@ -247,67 +161,6 @@ void check_parallelism(const TrainerWords& words) {
   }
 }
 
-}  // namespace
-
-LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster,
-                        std::optional<std::int64_t> asked_batch) {
-  for (const std::string_view key :
-       {"zero_optimization.offload_param.device", "zero_optimization.offload_optimizer.device"}) {
-    if (words.has(key) && words.text(key) != "none") words.refuse(key, "none");
-  }
-  for (const std::string_view key :
-       {"zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
-        "zero_optimization.zero_quantized_gradients", "sequence_parallel_size",
-        "zero_optimization.cpu_offload", "torch_autocast.enabled", "amp.enabled", "pipeline.stages",
-        "activation_checkpointing.cpu_checkpointing", "bf16", "fp16",
-        "zero_optimization"}) {  // the last three are tables
-    if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
-  }
-  LayoutFile file;
-  TrainerGroups groups;
-  constexpr std::string_view tensor_at = "tensor_parallel.autotp_size";
-  groups.tensor = std::max<std::int64_t>(1, words.integer(tensor_at, 0).value_or(1));
-  if (groups.tensor > 1 && blocks_of_network(network) == 0) {
-    words.refuse(tensor_at, "1, for a network without transformer blocks");
-  }
-  const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
-  groups.data = replicas_of(words, tensor_at, devices.size(), groups);
-  file.layout = uniform_layout(words, network, {blocks_of_network(network)}, groups, 1, devices);
-  read_deepspeed_batch(words, groups.data, asked_batch, file);
-  file.zero_stage =
-      static_cast<std::int32_t>(words.integer("zero_optimization.stage", 0).value_or(0));
-  if (*file.zero_stage > 3) words.refuse("zero_optimization.stage", "0 to 3");
-  // -1, the default: no groups (deepspeed/runtime/zero/config.py).
-  if (const auto size = words.integer("zero_optimization.mics_shard_size", -1); size > 0) {
-    file.zero_group = ZeroGroup{static_cast<std::int32_t>(*size), false};
-  }
-  constexpr std::string_view overlap_at = "zero_optimization.overlap_comm";
-  const bool overlaps = words.has(overlap_at) ? words.is_on(overlap_at) : *file.zero_stage == 3;
-  const bool open = words.text("bf16.enabled") == "auto" || words.text("fp16.enabled") == "auto";
-  const bool bf16 = words.text("bf16.enabled") != "auto" && words.is_on("bf16.enabled"),
-             fp16 = words.text("fp16.enabled") != "auto" && words.is_on("fp16.enabled");
-  if (bf16 && fp16) words.refuse("fp16.enabled", "one of bf16 and fp16");
-  if (bf16 || fp16 || !open) {  // else --precision says it
-    file.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
-  }
-  if (file.precision || words.has("communication_data_type")) {
-    file.reduce_precision = precision_named(words, "communication_data_type",
-                                            to_text(file.precision.value_or(Precision::fp32)));
-  }
-  set_bucket(words,
-             {"zero_optimization.reduce_bucket_size",
-              words.has(overlap_at) ? words.where(overlap_at) : words.file(),
-              overlaps && *file.zero_stage > 0, square_of_hidden(network)},
-             "deepspeed", groups, file);
-  check_deepspeed_zero(words, network, groups.data, overlaps, file);
-  // What the script decides otherwise, options decide here.
-  if (words.has("optimizer.type")) file.optimizer = optimizer_named(words, "optimizer.type");
-  words.check_spelling();
-  return file;
-}
-
-namespace {
-
 /// Parts of the tokens. An all-to-all of theirs shifts keys and values round a ring (see
 /// report/launch_torchtitan.cpp).
 void read_torchtitan_context(const TrainerWords& words, std::int64_t parts, LayoutFile& file) {
@@ -331,6 +184,19 @@ std::int64_t local_batch_of(const TrainerWords& words, std::string_view name, La
                                      words.file(), name, usual));
   }
   return local.value_or(earlier.value_or(usual));
+}
+
+/// fully_shard reads both; without it torch.autocast leaves weights, and so their gradients, in
+/// FP32 (torchtitan/distributed/utils.py, maybe_enable_amp).
+void read_precisions(const TrainerWords& words, bool shards, LayoutFile& file) {
+  constexpr std::string_view reduce_at = "training.mixed_precision_reduce";
+  file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
+  file.reduce_precision = precision_named(words, reduce_at, "float32");
+  if (shards || file.reduce_precision == Precision::fp32) return;
+  file.reduce_precision = Precision::fp32;
+  file.notes.push_back(
+      fmt::format("{}: {}, which nothing reads without FSDP: gradients are summed in fp32",
+                  words.where(reduce_at), words.text(reduce_at).value_or("")));
 }
 
 }  // namespace
@@ -432,8 +298,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
     file.fusion = sim::Fusion::compiled;
   }
   read_recompute(words, file);
-  file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
-  file.reduce_precision = precision_named(words, "training.mixed_precision_reduce", "float32");
+  read_precisions(words, owners > 1, file);
   file.optimizer = optimizer_named(words, "optimizer.name");
   words.check_spelling();
   return file;
