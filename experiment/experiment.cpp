@@ -443,7 +443,7 @@ strategies::StrategyInput Experiment::strategy_input() const {
   input.batch = batch;
   input.server = server;
   input.framework = sim::framework_of(request.sim.fusion);
-  input.hosts_matter = request.input_rate > 0 || request.sim.host_delay.per_sample > Seconds{};
+  input.hosts_matter = hosts_matter(request.sim);
   return input;
 }
 

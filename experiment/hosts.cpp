@@ -30,6 +30,11 @@ void set_hosts(Request& request, const std::optional<Profile>& profile,
   request.sim.input_rate = request.input_rate;
 }
 
+bool hosts_matter(const sim::SimOptions& options) {
+  return options.input_rate > 0 || options.host_delay.per_sample > Seconds{} ||
+         options.launch_interval > Seconds{};
+}
+
 namespace {
 
 std::set<NodeId> machines_with_gpus(const Cluster& cluster) {

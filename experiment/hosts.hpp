@@ -21,6 +21,9 @@ struct RunResult;
 void set_hosts(Request& request, const std::optional<Profile>& profile,
                const std::optional<RunCalibration>& calibration);
 
+/// Whether steps may wait for hosts.
+[[nodiscard]] bool hosts_matter(const sim::SimOptions& options);
+
 /// "; a launch every 5.00 us; hosts feed 3000 samples/s each", for reports; "" if they keep up.
 [[nodiscard]] std::string hosts_summary(const Request& request);
 

@@ -118,9 +118,9 @@ class Starts {
   }
 
   void add_variants(const Plan& plan, const std::string& origin, std::vector<PricedPlan>& starts) {
-    // A slower plan may cost less.
-    const Price limit =
-        input_.upkeep ? Price{std::numeric_limits<std::int32_t>::max(), {}} : useful(starts);
+    // A plan with a longer estimate may cost less, or launch fewer kernels.
+    const bool any = input_.upkeep || input_.hosts_matter;
+    const Price limit = any ? Price{std::numeric_limits<std::int32_t>::max(), {}} : useful(starts);
     std::vector<PricedPlan> variants = memory_.variants(plan, origin, limit);
     if (variants.empty()) {
       Plan asked = with_memory_options(input_, plan);
@@ -131,7 +131,7 @@ class Starts {
     }
     sort_by_price(variants);
     const auto own = std::find_if(variants.begin() + 1, variants.end(),
-                                  [](const PricedPlan& one) { return one.bare(); });
+                                  [&](const PricedPlan& one) { return one.is_row(input_); });
     if (own != variants.end()) add(starts, std::move(*own));
     add(starts, std::move(variants.front()));
   }

@@ -145,7 +145,7 @@ struct StrategyInput : StrategyOptions {
   std::function<std::vector<std::string>(std::size_t, std::function<std::string(std::size_t)>)>
       at_once{};
   std::function<Plan(const Plan&)> as_run{};  ///< by its trainer, whose memory counts; may be empty
-  bool hosts_matter = false;                  ///< for steps; estimates leave out what hosts read
+  bool hosts_matter = false;                  ///< for steps; estimates leave out what hosts do
   /// Plans that others have made of this very input: searches that start from them do not ask.
   std::span<const Plan> known{};
   /// For the estimators of all strategies that plan this input; may be null.

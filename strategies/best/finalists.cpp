@@ -18,7 +18,7 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const PricedPlan& candidate = sorted[i];
     // Rows of a comparison, which no plan of `best` may be slower than.
-    const bool row = candidate.bare() && candidate.price.overcommit == best.overcommit;
+    const bool row = candidate.is_row(input) && candidate.price.overcommit == best.overcommit;
     const double worth = !row ? worth_simulating
                          : input.hosts_matter || input.upkeep
                              ? std::numeric_limits<double>::infinity()

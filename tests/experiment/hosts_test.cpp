@@ -130,6 +130,27 @@ TEST_CASE("hosts: results say what each machine has to feed, unless something sa
   CHECK(line().empty());
 }
 
+TEST_CASE(
+    "hosts: where launches bound the step 'best' is no slower than the plans that it starts from") {
+  const auto step = [](const std::string& strategy, std::int32_t zero) {
+    Request request;
+    request.network = "googlenet";
+    request.cluster = "nodes:2x4,device=h100-sxm5,inter=12GB/s,nics=4";
+    request.batch = 16;
+    request.zero_stage = zero;
+    request.sim.launch_interval = Seconds{40e-6};
+    request.given = {"--launch-interval", "--zero"};
+    request.sim.engine = sim::Engine::fast;
+    const Experiment experiment(request);
+    const Planned planned = make_plan(experiment, strategies::strategy(strategy, "test"));
+    return run_plan(experiment, planned).result.step_time;
+  };
+  for (const std::int32_t zero : {0, 3}) {
+    CAPTURE(zero);
+    CHECK(step("best", zero) <= step("pipeline", zero) * (1 + 1e-9));
+  }
+}
+
 TEST_CASE("profile: one without kernels of the run's precision is said") {
   const Cluster cluster = topologies::load_cluster("mixed-p100-v100", "test");
   Profile profile;
