@@ -186,13 +186,24 @@ std::int64_t local_batch_of(const TrainerWords& words, std::string_view name, La
   return local.value_or(earlier.value_or(usual));
 }
 
-/// fully_shard reads both; without it torch.autocast leaves weights, and so their gradients, in
-/// FP32 (torchtitan/distributed/utils.py, maybe_enable_amp).
-void read_precisions(const TrainerWords& words, bool shards, LayoutFile& file) {
-  constexpr std::string_view reduce_at = "training.mixed_precision_reduce";
-  file.precision = precision_named(words, "training.mixed_precision_param", "bfloat16");
+/// fully_shard reads both. Without it torch.autocast leaves weights, and so their gradients, in
+/// FP32, and does not run with groups or pipelines (torchtitan/distributed/utils.py,
+/// maybe_enable_amp).
+void read_precisions(const TrainerWords& words, const TrainerGroups& groups, bool shards,
+                     LayoutFile& file) {
+  constexpr std::string_view param_at = "training.mixed_precision_param",
+                             reduce_at = "training.mixed_precision_reduce";
+  file.precision = precision_named(words, param_at, "bfloat16");
   file.reduce_precision = precision_named(words, reduce_at, "float32");
-  if (shards || file.reduce_precision == Precision::fp32) return;
+  if (shards) return;
+  if (groups.tensor * groups.pipeline > 1 && file.precision != Precision::fp32) {
+    file.precision = Precision::fp32;
+    file.notes.push_back(
+        fmt::format("{}: torchtitan trains tensor-parallel groups and pipelines in fp32 unless "
+                    "FSDP or context parallelism shards the weights",
+                    words.has(param_at) ? words.where(param_at) : words.file()));
+  }
+  if (file.reduce_precision == Precision::fp32) return;
   file.reduce_precision = Precision::fp32;
   file.notes.push_back(
       fmt::format("{}: {}, which nothing reads without FSDP: gradients are summed in fp32",
@@ -238,6 +249,11 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
       words.text(shard_at).value_or("-1") == "-1" ? groups.data / copies : *words.integer(shard_at);
   if (shards * copies != groups.data) {
     words.refuse(shard_at, fmt::format("{}, for {} replicas", groups.data / copies, groups.data));
+  }
+  // torchtitan/models/llama3/infra/parallelize.py: "DDP has not supported > 1D parallelism".
+  if (copies > 1 && shards * groups.context == 1 && groups.tensor * groups.pipeline > 1) {
+    words.refuse(replicate_at,
+                 "1 with other parallelism, or a data_parallel_shard_degree of 2 or more");
   }
   const std::vector<std::int64_t> blocks =
       blocks_of_torchtitan(words, blocks_of_network(network), groups.pipeline);
@@ -298,7 +314,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
     file.fusion = sim::Fusion::compiled;
   }
   read_recompute(words, file);
-  read_precisions(words, owners > 1, file);
+  read_precisions(words, groups, owners > 1, file);
   file.optimizer = optimizer_named(words, "optimizer.name");
   words.check_spelling();
   return file;

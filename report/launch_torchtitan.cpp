@@ -15,6 +15,7 @@ namespace {
 
 void check_torchtitan(const CarriedPlan& carried) {
   const strategies::Degrees& degrees = carried.degrees();
+  const std::int64_t sharding = *degrees.dp * degrees.cp.value_or(1);
   const bool alone = *degrees.tp * degrees.cp.value_or(1) * *degrees.pp == 1;
   if (*degrees.tp > 1 && !degrees.sequence_parallel.value_or(false)) {
     carried.refuse("its tensor-parallel groups have no sequence parallelism",
@@ -31,7 +32,7 @@ void check_torchtitan(const CarriedPlan& carried) {
       carried.context_exchange() == strategies::ContextExchange::a2a) {
     carried.refuse("its parts of the tokens exchange heads", "--cp-comm p2p or all_gather");
   }
-  if (*degrees.dp * degrees.cp.value_or(1) > 1 && *degrees.zero == 1) {
+  if (sharding > 1 && *degrees.zero == 1) {
     carried.refuse("it shards optimizer states only", "--zero 2 or 3");
   }
   if (*degrees.zero == 3 && *degrees.pp > 1) {
@@ -39,6 +40,14 @@ void check_torchtitan(const CarriedPlan& carried) {
         "its stages free gathered weights after each pass, which PyTorch's pipelines do after "
         "forward passes alone",
         "--zero 2");
+  }
+  // torchtitan/distributed/utils.py, maybe_enable_amp
+  if (sharding == 1 && !alone && carried.plan.precision != Precision::fp32) {
+    carried.refuse(
+        fmt::format("its precision is {}, and torchtitan trains tensor-parallel groups and "
+                    "pipelines without FSDP in fp32",
+                    to_text(carried.plan.precision)),
+        "--precision fp32, or --zero 2 or 3 with --dp 2 or more");
   }
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
   carried.require_split_experts();

@@ -497,5 +497,39 @@ TEST_CASE("trainer file: torchtitan sums gradients in 16 bits with FSDP alone") 
   CHECK(read(copies, "float32").notes.empty());
 }
 
+TEST_CASE("trainer file: torchtitan's groups and pipelines without FSDP train in FP32") {
+  // "Mixed precision training is disabled", it says; read as bf16, steps were 5 times too short.
+  const auto read = [](const std::string& more, const std::string& training = "") {
+    return settings_in("[training]\nlocal_batch_size = 8\n" + training + "[parallelism]\n" + more,
+                       "t.toml");
+  };
+  const std::string param = "mixed_precision_param = ";
+  const std::string note =
+      ": torchtitan trains tensor-parallel groups and pipelines in fp32 unless FSDP or context "
+      "parallelism shards the weights";
+  for (const std::string alone : {"tensor_parallel_degree = 8\n", "pipeline_parallel_degree = 8\n",
+                                  "tensor_parallel_degree = 4\npipeline_parallel_degree = 2\n"}) {
+    CAPTURE(alone);
+    CHECK(read(alone).precision == Precision::fp32);
+    CHECK(read(alone).reduce_precision == Precision::fp32);
+    CHECK(read(alone).notes == std::vector{"t.toml" + note});
+    CHECK(read(alone, param + "\"bfloat16\"\n").notes ==
+          std::vector{"t.toml:3:training.mixed_precision_param" + note});
+    CHECK(read(alone, param + "\"float32\"\n").notes.empty());
+  }
+  for (const std::string sharded :
+       {"tensor_parallel_degree = 4\n", "tensor_parallel_degree = 4\ncontext_parallel_degree = 2\n",
+        "data_parallel_replicate_degree = 8\n", "pipeline_parallel_degree = 4\n"}) {
+    CAPTURE(sharded);
+    CHECK(read(sharded).precision == Precision::bf16);
+    CHECK(read(sharded).notes.empty());
+  }
+  CHECK(testing::refusal_of([&] {
+          (void)read("data_parallel_replicate_degree = 2\ntensor_parallel_degree = 4\n");
+        }) ==
+        "t.toml:4:parallelism.data_parallel_replicate_degree: '2'; accepted: 1 with other "
+        "parallelism, or a data_parallel_shard_degree of 2 or more");
+}
+
 }  // namespace
 }  // namespace parsim::experiment
