@@ -101,9 +101,50 @@ class Calibrated final : public ChangedCosts {
 std::string texts_of(const std::vector<FittedStep>& rows) {
   std::set<std::string> texts;
   for (const FittedStep& row : rows) {
+    if (row.collective) texts.insert(fmt::format("collectives on {}", row.device));
+    if (row.collective) continue;
     texts.insert(fmt::format("{} in {}", row.device, to_text(row.precision)));
   }
   return join(std::vector<std::string>(texts.begin(), texts.end()));
+}
+
+bool has_several_machines(const Cluster& cluster) {
+  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [&](DeviceId gpu) { return cluster[gpu].node != cluster[gpus.front()].node; });
+}
+
+/// Adds what collectives on the cluster's GPUs say: the launch, and shares of links.
+void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster,
+                     RunCalibration& calibration, std::vector<double>& links) {
+  const bool several = has_several_machines(cluster);
+  const auto applies = [&](const FittedStep& row) {
+    const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+    return row.collective && std::any_of(gpus.begin(), gpus.end(), [&](DeviceId gpu) {
+             const DeviceModel& model = cluster.model(gpu);
+             return row.device == model.name || row.device == model.measured_type();
+           });
+  };
+  const bool alike = std::any_of(rows.begin(), rows.end(), [&](const FittedStep& row) {
+    return applies(row) && row.launch && row.between == several;
+  });
+  std::vector<double> launches;
+  std::int64_t useless = 0;
+  for (const FittedStep& row : rows) {
+    if (!applies(row)) continue;
+    const bool launch = row.launch && (!alike || row.between == several);
+    const bool of_links = row.links && several;
+    if (launch) launches.push_back(row.launch->count());
+    if (of_links) links.push_back(*row.links);
+    useless += launch || of_links ? 0 : 1;
+    if (launch || of_links) calibration.by.push_back(row);
+  }
+  if (!launches.empty()) calibration.launch = Seconds{middle_of(std::move(launches))};
+  if (useless == 0) return;
+  calibration.notes.push_back(fmt::format(
+      "{} of --calibrate-with fit nothing: the launch is fitted to up to 64 KiB, links between "
+      "machines to 64 MiB and more, of runs on several machines",
+      counted(useless, "collective")));
 }
 
 }  // namespace
@@ -126,7 +167,8 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     std::vector<const FittedStep*> of_model;
     for (const std::string& name : {model.name, model.measured_type()}) {
       for (const FittedStep& row : rows) {
-        if (row.device == name && row.precision == precision) of_model.push_back(&row);
+        const bool fits = !row.collective && row.precision == precision;
+        if (fits && row.device == name) of_model.push_back(&row);
       }
       if (!of_model.empty()) break;  // its own rows before those of the type it is described from
     }
@@ -148,6 +190,7 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     note_disagreement(model.name, counting, factor, calibration.notes);
     for (const std::size_t d : devices) calibration.kernels[d] = factor;
   }
+  add_collectives(rows, cluster, calibration, links);
   if (calibration.by.empty()) {
     throw InputError("--calibrate-with",
                      fmt::format("no row of {} in {}, only of {}", join(wanted, " or "),
@@ -165,6 +208,9 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
   const auto refuse = [](const std::string& found, const std::string& accepted) {
     throw InputError("--calibrate-with", found, "accepted: " + accepted);
   };
+  const bool steps = std::any_of(calibration.by.begin(), calibration.by.end(),
+                                 [](const FittedStep& row) { return !row.collective; });
+  if (!steps) return;
   const std::string usual = sim::cost_sources().front().name;
   if (costs != usual) {
     refuse(fmt::format("rows correct the costs '{}', not '{}'", usual, costs), "one of the two");
@@ -175,6 +221,7 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
   }
   for (const FittedStep& row : calibration.by) {
     std::error_code none;
+    if (row.collective) continue;
     if (row.profile == profile || std::filesystem::equivalent(row.profile, profile, none)) continue;
     if (profile.empty()) {
       refuse(fmt::format("the row '{}' corrects the times of {}", row.name, row.profile),

@@ -12,7 +12,7 @@
 
 namespace parsim::experiment {
 
-/// What one measured step fits.
+/// What one measured row fits: a step, or a collective.
 struct FittedStep {
   std::string set, name;         ///< file and row
   std::string machine, gpu;      ///< as the row calls them
@@ -28,22 +28,28 @@ struct FittedStep {
   /// beyond `devices`.
   std::optional<double> host{};
   double devices = 1;
+  bool collective = false;          ///< fits `launch`, `links` or nothing, and no kernels
+  bool between = false;             ///< of a collective, on several machines
+  std::optional<Seconds> launch{};  ///< what a small collective takes beyond NCCL's model
 };
 
-/// The terms that fitted steps give a run.
+/// The terms that fitted rows give a run.
 struct RunCalibration {
   std::vector<FittedStep> by;
   std::vector<double> kernels;  ///< by DeviceId; 1 where no row has the device
   double links = 1;
-  double host = 0, devices = 1;  ///< as in FittedStep
-  bool every_gpu = false;        ///< whether each type of GPU has a row
+  double host = 0, devices = 1;     ///< as in FittedStep
+  std::optional<Seconds> launch{};  ///< of every collective; nothing: that of its links
+  bool every_gpu = false;           ///< whether each type of GPU has a row
   /// Of rows that disagree, and of rows of cards under another limit of their power.
   std::vector<std::string> notes{};
 };
 /// Of rows with the cluster's types of GPU in the same precision: per type those of the same
 /// network, else those of transformers for a transformer and of others for others, else all; of
 /// several the median. Links between machines, if there are several, take the median over these
-/// rows, and so do hosts over those that say what a host adds. Throws InputError at
+/// rows, and so do hosts over those that say what a host adds. Of collectives on the cluster's
+/// types of GPU, small ones give the launch (those on one machine or on several, as the run is, if
+/// there are such), large ones between machines count for the links. Throws InputError at
 /// --calibrate-with if no row applies.
 [[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
                                             const Network& network, Precision precision,
@@ -51,7 +57,7 @@ struct RunCalibration {
 
 /// Throws InputError at --calibrate-with where kernels have other costs than those of the default
 /// source, or of `profile`, that the rows' factors are of, or where launches take time, which the
-/// rows' do not: they would be corrected twice.
+/// rows' do not: they would be corrected twice. Collectives correct no kernels.
 void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,
                             const std::string& profile, Seconds launch_interval);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/errors.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
 
@@ -26,6 +27,14 @@ void set_hosts(Request& request, const std::optional<Profile>& profile,
   if (calibration) {
     request.sim.host_delay.per_sample = Seconds{calibration->host};
     request.sim.host_delay.devices = calibration->devices;
+  }
+  if (calibration && calibration->launch) {
+    if (request.given.contains("--collective-launch")) {
+      throw InputError("--calibrate-with",
+                       "given with a small collective, together with --collective-launch",
+                       "accepted: one of the two");
+    }
+    request.sim.terms.offset = calibration->launch;
   }
   request.sim.input_rate = request.input_rate;
 }

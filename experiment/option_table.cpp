@@ -199,7 +199,7 @@ constexpr Option table[] = {
      "profile", file_member<&Request::profile>},
     {"--calibrate-with", "FILE", model, "compare simulate explain import validate",
      "CSV file of measured steps, with the columns of --data, to which kernels and links between "
-     "machines are fitted",
+     "machines are fitted, or of collectives, also as nccl-tests prints them: small ones fit --collective-launch",
      "calibrate_with", recorded(member<&Request::calibrate_with>, calibrating_files),
      {.repeats = true}},
     {"--fidelity", "", model, times,

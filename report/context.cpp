@@ -39,18 +39,41 @@ std::string kernel_times(const experiment::RunResult& result) {
 
 /// "calibrated by mine:2 (kernels x 1.21, links between machines x 0.8)".
 std::string calibration_line(const experiment::RunCalibration& calibration) {
+  constexpr std::size_t named = 4;  // of collectives: nccl-tests prints a row for each size
   std::vector<std::string> rows;
+  std::size_t collectives = 0;
   for (const experiment::FittedStep& step : calibration.by) {
+    const std::string links =
+        step.links ? fmt::format("links between machines x {}", three_digits(*step.links)) : "";
+    if (step.collective) {
+      if (++collectives > named) continue;
+      rows.push_back(fmt::format("{} of {} ({})", step.name, step.set,
+                                 step.launch ? fmt::format("launch of a collective {} us",
+                                                           three_digits(1e6 * step.launch->count()))
+                                             : links));
+      continue;
+    }
     rows.push_back(fmt::format(
         "{} of {} (kernels x {}{}{})", step.name, step.set, three_digits(step.kernels),
-        step.links ? fmt::format(", links between machines x {}", three_digits(*step.links)) : "",
+        links.empty() ? "" : ", " + links,
         step.host
             ? fmt::format(", {} us of the host for a sample and each further GPU of a machine",
                           three_digits(1e6 * *step.host))
             : ""));
   }
-  return fmt::format("calibrated by {}{}", join(rows, "; "),
-                     calibration.every_gpu ? "" : "; other types of GPU are not calibrated");
+  if (collectives > named) rows.push_back(fmt::format("{} more", collectives - named));
+  const bool steps = collectives < calibration.by.size();
+  return fmt::format("calibrated by {}{}{}; {}", join(rows, "; "),
+                     calibration.launch
+                         ? fmt::format("; collectives take {} us beyond NCCL's model",
+                                       three_digits(1e6 * calibration.launch->count()))
+                         : "",
+                     calibration.every_gpu ? ""
+                     : steps               ? "; other types of GPU are not calibrated"
+                                           : "; kernels are not calibrated",
+                     calibration.every_gpu
+                         ? "90 % intervals are those of published steps whose card a row calibrates"
+                         : "90 % intervals stay those of published steps without a measured row");
 }
 
 }  // namespace

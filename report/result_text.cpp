@@ -37,8 +37,10 @@ std::vector<CalibratedRow> calibrated_rows(const experiment::Experiment& experim
   std::vector<CalibratedRow> rows;
   if (!experiment.calibration) return rows;
   for (const experiment::FittedStep& step : experiment.calibration->by) {
-    rows.push_back(
-        {step.set, step.name, step.machine, step.gpu, step.kernels, step.links, step.host});
+    CalibratedRow row{step.set,     step.name,  step.machine, step.gpu,
+                      step.kernels, step.links, step.host,    {}};
+    if (step.launch) row.launch = step.launch->count();
+    rows.push_back(std::move(row));
   }
   return rows;
 }

@@ -53,7 +53,7 @@ void put_special_schema(json::Writer& out, const OpenObject& object);
 struct CalibratedRow {
   std::string set{}, name{}, machine{}, gpu{};
   double kernels = 1;
-  std::optional<double> links{}, host{};
+  std::optional<double> links{}, host{}, launch{};
 };
 void fields(auto& visit, json::Of<CalibratedRow> auto& row) {
   visit("set", row.set, "name of the file");
@@ -64,6 +64,8 @@ void fields(auto& visit, json::Of<CalibratedRow> auto& row) {
   visit("links", row.links, "share of their rate that links between machines reach");
   visit("host_s", row.host,
         "what a host adds to a step for a sample and each further GPU of a machine");
+  visit("collective_launch_s", row.launch,
+        "of a small collective, which fits no kernels: what it takes beyond NCCL's model");
 }
 [[nodiscard]] std::vector<CalibratedRow> calibrated_rows(const experiment::Experiment& experiment);
 

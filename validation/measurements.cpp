@@ -13,6 +13,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "validation/embedded.hpp"
+#include "validation/nccl_tests.hpp"
 #include "validation/published_kernel.hpp"
 #include "validation/table_formats.hpp"
 
@@ -315,7 +316,8 @@ Split split_of(const Claim& claim) {
 
 std::vector<Claim> read_measurements(std::string_view csv, const std::string& file,
                                      const std::string& set) {
-  const CsvTable table = read_csv(csv, file);
+  std::optional<CsvTable> output = read_nccl_tests(csv, file);
+  const CsvTable table = output ? *std::move(output) : read_csv(csv, file);
   std::vector<Claim> claims;
   for (const CsvTable::Row& row : table.rows) {
     Claim claim;

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <memory>
 
 #include "core/errors.hpp"
 #include "experiment/attention.hpp"
+#include "validation/published_collective.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
+#include "validation/table_formats.hpp"
 
 namespace parsim::validation {
 
@@ -74,6 +77,74 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
 }
 
 namespace {
+
+constexpr std::int64_t largest_launch = 64 * 1024;         // bytes: latency decides
+constexpr std::int64_t least_of_links = 64 * 1024 * 1024;  // bytes: the rate decides
+
+double median_of_launches(const std::vector<experiment::FittedStep>& rows) {
+  std::vector<double> seconds;
+  for (const experiment::FittedStep& row : rows) seconds.push_back(row.launch->count());
+  return median(std::move(seconds));
+}
+
+/// Small collectives first: what they fit is part of the large ones' time.
+std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>& rows) {
+  std::vector<experiment::FittedStep> launches, fitted;
+  for (const bool small : {true, false}) {
+    for (const Claim& claim : rows) {
+      if (claim.quantity != "collective-time") continue;
+      if (const std::string reason = column(claim, unpredictable); !reason.empty()) {
+        throw InputError(fmt::format("{}:{}", claim.set, column(claim, "line")), "not predicted",
+                         reason);
+      }
+      const PublishedCollective run(claim);
+      const std::int64_t size = count_column(claim, "size_bytes", 1);
+      if ((size <= largest_launch) != small) continue;
+      experiment::FittedStep& row = fitted.emplace_back();
+      row.set = claim.set;
+      row.name = claim.name;
+      row.machine = column(claim, "machine");
+      row.gpu = column(claim, "gpu");
+      row.device = device_of(claim);
+      row.collective = true;
+      row.between = run.between();
+      const double seconds = 1e-6 * claim.expected;
+      sim::SimOptions options = library_options(claim);
+      if (small) {
+        options.terms.offset = Seconds{0};
+        row.launch = Seconds{std::max(0.0, seconds - run.simulated(options))};
+        launches.push_back(row);
+      } else if (size >= least_of_links && row.between) {
+        std::vector<experiment::FittedStep> alike;
+        for (const experiment::FittedStep& launch : launches) {
+          if (launch.device == row.device && launch.between) alike.push_back(launch);
+        }
+        if (!alike.empty()) options.terms.offset = Seconds{median_of_launches(alike)};
+        double share = 1;  // the time goes nearly with 1 / share
+        for (int i = 0; i < 5; ++i) {
+          share = std::clamp(share * run.with_links(share).simulated(options) / seconds,
+                             1 / largest_factor, 1.0);
+        }
+        row.links = share;
+      }
+    }
+  }
+  return fitted;
+}
+
+/// Of collectives on the row's card: on one machine or on several, as the row is, if there are
+/// such.
+std::optional<Seconds> launch_for(const experiment::FittedStep& step, bool between,
+                                  const std::vector<experiment::FittedStep>& collectives) {
+  std::vector<experiment::FittedStep> all, alike;
+  for (const experiment::FittedStep& row : collectives) {
+    if (!row.launch || row.device != step.device) continue;
+    all.push_back(row);
+    if (row.between == between) alike.push_back(row);
+  }
+  if (all.empty()) return std::nullopt;
+  return Seconds{median_of_launches(alike.empty() ? all : alike)};
+}
 
 experiment::FittedStep described(const Claim& claim) {
   experiment::FittedStep step;
@@ -140,20 +211,23 @@ void fit_hosts(const std::vector<Claim>& rows,
 
 }  // namespace
 
-std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows) {
+std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) {
+  std::vector<Claim> rows;  // of steps
+  for (const Claim& claim : all) {
+    if (claim.ran && claim.quantity == "collective-time") continue;
+    rows.push_back(claim);
+  }
   std::vector<experiment::FittedStep> fitted;
+  std::vector<experiment::FittedStep> collectives = fitted_collectives(all);
   std::map<std::string, std::vector<std::size_t>> across;
   std::vector<std::unique_ptr<Training>> trainings(rows.size());
   std::vector<std::int64_t> machines(rows.size(), 1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Claim& claim = rows[i];
-    const bool collective = claim.quantity == "collective-time";
-    if (collective || claim.quantity == "kernel-time" || !claim.ran) {
+    if (claim.quantity == "kernel-time" || !claim.ran) {
       throw InputError(location_of(claim, "value"),
-                       !claim.ran   ? "a run that did not end"
-                       : collective ? "a collective"
-                                    : "a kernel",
-                       "accepted: measured training steps");
+                       !claim.ran ? "a run that did not end" : "a kernel",
+                       "accepted: measured training steps and collectives");
     }
     experiment::FittedStep& step = fitted.emplace_back(described(claim));
     if (claim.quantity == "step-time") {
@@ -162,9 +236,10 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
       step.power = single.power;
       continue;
     }
-    trainings[i] = std::make_unique<Training>(claim);
-    step.power = power_in(trainings[i]->cluster(), step.device);
     machines[i] = machines_of(claim);
+    trainings[i] =
+        std::make_unique<Training>(claim, launch_for(step, machines[i] > 1, collectives));
+    step.power = power_in(trainings[i]->cluster(), step.device);
     if (machines[i] > 1) {
       across[fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
                          column(claim, "framework"))]
@@ -195,6 +270,7 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows)
       fitted[i].links = terms.links;
     }
   }
+  std::move(collectives.begin(), collectives.end(), std::back_inserter(fitted));
   return fitted;
 }
 

@@ -44,10 +44,13 @@ struct MeasuredStep {
                                           std::optional<double> kernels);
 
 /// What each measured step fits, for runs of the user's own (experiment/calibration.hpp), in the
-/// order of the rows. Rows on one machine fit the kernels of their card; rows across machines of
-/// one card, network, precision and framework fit the links together, and the kernels, too, if no
-/// row on one machine has them. Throws InputError for a row that cannot be predicted, is no step
-/// or did not run.
-[[nodiscard]] std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows);
+/// order of the rows, collectives last. Rows on one machine fit the kernels of their card; rows
+/// across machines of one card, network, precision and framework fit the links together, and the
+/// kernels, too, if no row on one machine has them. Rows of collectives of up to 64 KiB fit what a
+/// collective takes beyond NCCL's model, as --collective-launch: measured less predicted without
+/// it, not below 0; steps on the same card are fitted with it. Those of 64 MiB and more on several
+/// machines fit the links; others nothing. Throws InputError for a row that cannot be predicted, is
+/// a kernel or did not run.
+[[nodiscard]] std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all);
 
 }  // namespace parsim::validation

@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "core/timeline.hpp"
+#include "experiment/calibration.hpp"
 #include "experiment/collective.hpp"
 #include "experiment/options.hpp"
 #include "validation/measurements.hpp"
@@ -126,17 +127,26 @@ double PublishedCollective::simulated(const sim::SimOptions& options) const {
   return makespan(executor->run(dag)).count();
 }
 
+bool PublishedCollective::between() const {
+  const NodeId machine = cluster_[devices_.front()].node;
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [&](DeviceId gpu) { return cluster_[gpu].node != machine; });
+}
+
+PublishedCollective PublishedCollective::with_links(double part) const {
+  PublishedCollective slower = *this;
+  slower.cluster_ = experiment::with_links_between_machines(std::move(slower.cluster_), part);
+  return slower;
+}
+
 experiment::StepParts PublishedCollective::parts(const sim::SimOptions& options,
                                                  double seconds) const {
   PublishedCollective empty = *this;
   empty.size_ = {static_cast<std::int64_t>(4 * devices_.size())};
   const double launch = std::min(1.0, empty.estimated(options) / seconds);
-  const NodeId machine = cluster_[devices_.front()].node;
-  const bool one = std::all_of(devices_.begin(), devices_.end(),
-                               [&](DeviceId gpu) { return cluster_[gpu].node == machine; });
   experiment::StepParts parts{};
-  parts[static_cast<std::size_t>(one ? experiment::CostClass::inside
-                                     : experiment::CostClass::between)] = 1 - launch;
+  parts[static_cast<std::size_t>(between() ? experiment::CostClass::between
+                                           : experiment::CostClass::inside)] = 1 - launch;
   parts[static_cast<std::size_t>(experiment::CostClass::launches)] = launch;
   return parts;
 }

@@ -35,6 +35,11 @@ class PublishedCollective {
   /// Bytes over links, without the latency of library and network.
   [[nodiscard]] double naive() const;
   [[nodiscard]] double simulated(const sim::SimOptions& options) const;
+  [[nodiscard]] Bytes size() const { return size_; }
+  /// Whether its devices are on several machines.
+  [[nodiscard]] bool between() const;
+  /// The same with links between machines at the share `part` of their rate.
+  [[nodiscard]] PublishedCollective with_links(double part) const;
   /// What a time of so many seconds is made of: the launch, the rest of class `between` if its
   /// devices are on several machines, else of class `inside`.
   [[nodiscard]] experiment::StepParts parts(const sim::SimOptions& options, double seconds) const;

@@ -155,8 +155,9 @@ std::optional<sim::NcclVersion> nccl_version_of(const Claim& claim) {
                                         location_of(claim, "nccl_version"));
 }
 
-sim::SimOptions step_options(const Claim& claim) {
+sim::SimOptions step_options(const Claim& claim, std::optional<Seconds> launch) {
   sim::SimOptions options = default_nccl_options(claim);
+  options.terms.offset = launch;
   options.fusion = fusion_of(claim);
   if (const std::string text = column(claim, "attention_kernel"); !text.empty()) {
     options.attention_kernel = experiment::parse_spelling<sim::AttentionKernel>(
@@ -285,9 +286,9 @@ Framework memory_as(const Claim& claim, sim::Fusion fusion) {
 
 }  // namespace
 
-Training::Training(const Claim& claim)
+Training::Training(const Claim& claim, std::optional<Seconds> launch)
     : cluster_(training_cluster(claim)),
-      options_(step_options(claim)),
+      options_(step_options(claim, launch)),
       tiles_(sim::make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   check_column_names(claim);

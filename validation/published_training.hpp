@@ -45,7 +45,8 @@ struct PeakMemory {
 /// (experiment/layer_times.hpp). Throws InputError for a row that cannot be expressed.
 class Training {
  public:
-  explicit Training(const Claim& claim);
+  /// `launch`: what collectives take beyond NCCL's model, in place of what their links' kind gives
+  explicit Training(const Claim& claim, std::optional<Seconds> launch = {});
 
   /// Seconds of one step with kernels slower by the factor `kernels`, and links between machines at
   /// the share `links` of their rate.
