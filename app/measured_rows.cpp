@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "core/files.hpp"
+#include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
+#include "validation/published_machines.hpp"
 
 namespace parsim::app {
 
@@ -36,12 +38,28 @@ std::vector<validation::Claim> measured_rows(const std::string& path, const std:
   return claims;
 }
 
-std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& files) {
+std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& files,
+                                                std::vector<std::string>& notes) {
   std::vector<validation::Claim> all;
   for (const std::string& file : files) {
     std::vector<validation::Claim> rows = measured_rows(file, "--calibrate-with");
     if (rows.empty()) {
       throw InputError(file, "no rows", "accepted: a table with a row for each measured step");
+    }
+    const std::size_t given = rows.size();
+    std::erase_if(rows, [](const validation::Claim& claim) {
+      const std::string split = validation::column(claim, "split");
+      return split == "validate" || split == "unscored";
+    });
+    const std::string marked =
+        fmt::format("{} marked validate or unscored",
+                    counted(static_cast<std::int64_t>(given - rows.size()), "row"));
+    if (rows.empty()) {
+      throw InputError(file, "only " + marked,
+                       "accepted: rows whose column split is calibrate, or empty");
+    }
+    if (rows.size() < given) {
+      notes.push_back(fmt::format("{}: {}, never used to calibrate", shown_path(file), marked));
     }
     for (validation::Claim& claim : rows) {
       claim.what["split"] = "calibrate";
@@ -52,7 +70,8 @@ std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& 
 }
 
 void fit_measured_steps(experiment::Request& request) {
-  request.fitted = validation::fitted_steps(calibrating_rows(request.calibrate_with));
+  request.fitted =
+      validation::fitted_steps(calibrating_rows(request.calibrate_with, request.notes));
 }
 
 experiment::Request request_of_one_plan(const experiment::Arguments& arguments) {

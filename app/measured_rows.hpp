@@ -14,9 +14,11 @@ namespace parsim::app {
 [[nodiscard]] std::vector<validation::Claim> measured_rows(const std::string& path,
                                                            const std::string& flag);
 
-/// All rows of the files of --calibrate-with, each marked `calibrate`.
-[[nodiscard]] std::vector<validation::Claim> calibrating_rows(
-    const std::vector<std::string>& files);
+/// The rows of the files of --calibrate-with, each marked `calibrate`, without those whose column
+/// `split` says validate or unscored, which `notes` counts. Throws InputError for a file without
+/// others.
+[[nodiscard]] std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& files,
+                                                              std::vector<std::string>& notes);
 
 /// What the files of the request's --calibrate-with fit, into the request.
 void fit_measured_steps(experiment::Request& request);

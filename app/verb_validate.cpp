@@ -103,10 +103,12 @@ constexpr double notable_error = 0.1;
 /// Longer simulations are left out by --quick: about a second.
 constexpr double quick_length = 3e5;
 
-validation::Validation validate_published(const experiment::Arguments& arguments) {
+validation::Validation validate_published(const experiment::Arguments& arguments,
+                                          std::vector<std::string>& notes) {
   const std::vector<std::string> files = arguments.texts("--data");
   std::vector<validation::Claim> claims = rows_of(files);
-  const std::vector<validation::Claim> own = calibrating_rows(arguments.texts("--calibrate-with"));
+  const std::vector<validation::Claim> own =
+      calibrating_rows(arguments.texts("--calibrate-with"), notes);
   const validation::PublishedPredictor predictor(
       claims,
       files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements(),
@@ -164,11 +166,13 @@ Outcome validated(const experiment::Arguments& arguments) {
   }
   const report::InputsText inputs = report::inputs_of(experiment::read_options(arguments));
   Outcome outcome;
+  std::vector<std::string> notes;
   outcome.document =
-      published ? report::report_published(validate_published(arguments), inputs)
+      published ? report::report_published(validate_published(arguments, notes), inputs)
                 : report::report_papers(
                       predicted(validation::paper_claims(), arguments, validation::predict_claim),
                       inputs);
+  std::move(notes.begin(), notes.end(), std::back_inserter(outcome.document.notes));
   return outcome;
 }
 

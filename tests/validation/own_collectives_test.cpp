@@ -6,6 +6,7 @@
 #include "experiment/run.hpp"
 #include "report/context.hpp"
 #include "tests/support/approx.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
@@ -183,6 +184,32 @@ TEST_CASE("own collectives: a step of the same file is fitted with the launch") 
   const auto fitted = fitted_steps({step, collective(4096, predicted(small) + 2000)});
   CHECK(fitted.at(0).kernels == testing::approx(1.3).epsilon(0.01));
   CHECK(fitted_steps({step}).at(0).kernels > 1.31);
+}
+
+TEST_CASE("own collectives: rows marked for evaluation never calibrate") {
+  const testing::TemporaryFolder folder;
+  const auto simulate = [&](const std::string& rows) {
+    folder.write("mine.csv", "model,gpu,n_gpus,batch_per_gpu,value,unit,split\n" + rows);
+    return testing::run_program(
+        PARSIM_PROGRAM,
+        {"simulate", "--network", "alexnet", "--cluster", "star:1,device=t4", "--batch", "64",
+         "--strategy", "data", "--calibrate-with", "mine.csv"},
+        folder.folder());
+  };
+  const testing::Finished some = simulate(
+      "alexnet,t4,1,64,150,ms,calibrate\nalexnet,t4,1,64,900,ms,validate\n"
+      "alexnet,t4,1,64,150,ms,\n");
+  CHECK(some.exit_code == 0);
+  CHECK(some.out.find("(line 3)") == std::string::npos);
+  CHECK(some.out.find("(line 4) of mine") != std::string::npos);
+  CHECK((some.out + some.err)
+            .find("mine.csv: 1 row marked validate or unscored, never used to calibrate") !=
+        std::string::npos);
+  const testing::Finished none = simulate("alexnet,t4,1,64,150,ms,validate\n");
+  CHECK(none.exit_code == 2);
+  CHECK(none.err ==
+        "parsim: mine.csv: only 1 row marked validate or unscored; accepted: rows whose column "
+        "split is calibrate, or empty\n");
 }
 
 }  // namespace parsim::validation
