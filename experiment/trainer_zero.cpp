@@ -84,15 +84,27 @@ void note_reuse(const TrainerWords& words, const Network& network, LayoutFile& f
                              : fmt::format("the last {:.0f} % of the weights", 100 * share)));
 }
 
+constexpr std::string_view accumulated_at = "data_types.grad_accum_dtype";
+
 /// runtime/engine.py, get_data_types: by default as the weights.
+bool accumulates_in_fp32(const TrainerWords& words) {
+  const std::string type = words.text(accumulated_at).value_or("");
+  return type == "fp32" || type == "float32";
+}
+
+/// Where gradients add up in another precision than they travel in. Throws InputError without ZeRO,
+/// where DeepSpeed does.
 void note_accumulation(const TrainerWords& words, LayoutFile& file) {
-  constexpr std::string_view key = "data_types.grad_accum_dtype";
-  const std::string type = words.text(key).value_or("");
-  if (type != "fp32" && type != "float32") return;
+  if (!accumulates_in_fp32(words)) return;
+  // engine.py, _do_optimizer_sanity_check: an "unsupported mix".
+  if (file.zero_stage == 0 && file.precision && file.precision != Precision::fp32) {
+    words.refuse(accumulated_at,
+                 fmt::format("{}, as the weights, or ZeRO", to_text(*file.precision)));
+  }
   if (!file.reduce_precision || element_bytes(*file.reduce_precision) == 4) return;
-  file.notes.push_back(
-      fmt::format("{}: gradients accumulate in {} here, which takes less memory than in {}",
-                  words.where(key), to_text(*file.reduce_precision), type));
+  file.notes.push_back(fmt::format(
+      "{}: gradients accumulate in {} here, which takes less memory than in {}",
+      words.where(accumulated_at), to_text(*file.reduce_precision), *words.text(accumulated_at)));
 }
 
 }  // namespace

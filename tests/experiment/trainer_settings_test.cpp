@@ -318,8 +318,11 @@ TEST_CASE("trainer file: how DeepSpeed's ZeRO sums gradients and keeps weights")
 
 TEST_CASE("trainer file: DeepSpeed's gradients that accumulate in FP32 are said") {
   const auto notes = [](const std::string& more) {
-    return settings_in("{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}" + more + "}",
-                       "ds.json")
+    return settings_in(
+               "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, \"zero_optimization\": "
+               "{\"stage\": 2, \"use_multi_rank_bucket_allreduce\": false}" +
+                   more + "}",
+               "ds.json")
         .notes;
   };
   const std::string fp32 = ", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}";
@@ -529,6 +532,19 @@ TEST_CASE("trainer file: torchtitan's groups and pipelines without FSDP train in
         }) ==
         "t.toml:4:parallelism.data_parallel_replicate_degree: '2'; accepted: 1 with other "
         "parallelism, or a data_parallel_shard_degree of 2 or more");
+}
+
+TEST_CASE("trainer file: DeepSpeed's bf16 without ZeRO has whole states and gradients in bf16") {
+  const auto text = [](int stage, const std::string& type) {
+    return "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, \"zero_optimization\": "
+           "{\"stage\": " +
+           std::to_string(stage) + "}, \"data_types\": {\"grad_accum_dtype\": \"" + type + "\"}}";
+  };
+  CHECK(settings_in(text(0, "bf16"), "ds.json").zero_stage == 0);
+  CHECK(settings_in(text(0, "bf16"), "ds.json").reduce_precision == Precision::bf16);
+  CHECK(setting_refused(text(0, "fp32"), "ds.json") ==
+        "ds.json:1:data_types.grad_accum_dtype: 'fp32'; accepted: bf16, as the weights, or ZeRO");
+  CHECK(setting_refused(text(1, "fp32"), "ds.json") == "accepted");
 }
 
 }  // namespace
