@@ -53,6 +53,7 @@ const std::vector<OpId>& DagSink::once(After& after) {
 
 void DagSink::begin(const PlanFragments& parts) {
   parts_ = &parts;
+  works_in_parts_.resize(parts.layers.size());
   if (parts.units != nullptr) dag_.fold.units = std::make_shared<const AlikeUnits>(*parts.units);
   if (ranks_ != nullptr) {
     if (auto ranks = ranks_of(*parts.plan, parts.cluster, *ranks_))
@@ -126,15 +127,19 @@ OpId DagSink::kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, Af
 OpId DagSink::ring_kernel(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
                           Pass pass, std::int32_t m, After& after) {
   const auto cell = static_cast<std::size_t>(ring.cells[member]);
-  Work work = dag_.work(works_[id.index()][cell]);
-  const std::vector<Cell>& cells = parts_->layers[id.index()]->cells;
-  const Part part = part_of_ring(cells[cell], cells[static_cast<std::size_t>(ring.cells[block])]);
-  work.contraction_begin = static_cast<std::int32_t>(part.contraction.begin);
-  work.contraction_end = static_cast<std::int32_t>(part.contraction.end);
-  // Gradients of others' keys and values travel.
-  constexpr std::uint32_t keys_and_values = 0b110;
-  if (block != member) work.edges_to_partial_sum |= keys_and_values;
-  return operations_.add(Compute{dag_.intern(work), pass, ring.devices[member], m}, once(after));
+  WorkId& known = work_of(id, cell, block);
+  if (!known.valid()) {
+    Work work = dag_.work(works_[id.index()][cell]);
+    const std::vector<Cell>& cells = parts_->layers[id.index()]->cells;
+    const Part part = part_of_ring(cells[cell], cells[static_cast<std::size_t>(ring.cells[block])]);
+    work.contraction_begin = static_cast<std::int32_t>(part.contraction.begin);
+    work.contraction_end = static_cast<std::int32_t>(part.contraction.end);
+    // Gradients of others' keys and values travel.
+    constexpr std::uint32_t keys_and_values = 0b110;
+    if (block != member) work.edges_to_partial_sum |= keys_and_values;
+    known = dag_.intern(work);
+  }
+  return operations_.add(Compute{known, pass, ring.devices[member], m}, once(after));
 }
 
 OpId DagSink::ring_send(LayerId id, const Ring& ring, std::size_t member, std::size_t block,

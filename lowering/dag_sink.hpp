@@ -131,6 +131,15 @@ class DagSink {
     const LayerFragment& layer = *parts_->layers[id.index()];
     return part_of_chunk(layer.cells[cell], layer.chunks[cell].tokens[chunk]).out;
   }
+  /// Of a cell with a chunk of its product, or with a block of keys and values of its ring; not
+  /// valid before the first kernel. The same in all micro-batches and passes, so that what is known
+  /// of a work, such as its times, need not be found again.
+  [[nodiscard]] WorkId& work_of(LayerId id, std::size_t cell, std::size_t part) {
+    std::vector<std::vector<WorkId>>& cells = works_in_parts_[id.index()];
+    if (cells.empty()) cells.resize(parts_->layers[id.index()]->cells.size());
+    if (cells[cell].size() <= part) cells[cell].resize(part + 1);
+    return cells[cell][part];
+  }
   /// What a return moves, and where to.
   struct Ways {
     Slice from, to;
@@ -141,9 +150,10 @@ class DagSink {
   const RankSearch* ranks_;
   RankFold operations_;
   const PlanFragments* parts_ = nullptr;
-  std::vector<std::vector<WorkId>> works_;  ///< by layer, cell
-  std::vector<TensorId> buckets_;           ///< by sum
-  std::vector<Shares> shares_;              ///< of the bucket, if states are sharded
+  std::vector<std::vector<WorkId>> works_;                        ///< by layer, cell
+  std::vector<std::vector<std::vector<WorkId>>> works_in_parts_;  ///< by layer, cell, part
+  std::vector<TensorId> buckets_;                                 ///< by sum
+  std::vector<Shares> shares_;  ///< of the bucket, if states are sharded
 };
 
 }  // namespace parsim::lowering

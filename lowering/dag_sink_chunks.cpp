@@ -5,10 +5,14 @@ namespace parsim::lowering {
 
 OpId DagSink::chunk_kernel(LayerId id, std::size_t cell, std::size_t chunk, Pass pass,
                            std::int32_t m, After& after) {
-  Work work = dag_.work(works_[id.index()][cell]);
-  work.out = dag_.intern(chunk_region(id, cell, chunk));
   const DeviceId device = parts_->layers[id.index()]->devices[cell];
-  return operations_.add(Compute{dag_.intern(work), pass, device, m}, once(after));
+  WorkId& known = work_of(id, cell, chunk);
+  if (!known.valid()) {
+    Work work = dag_.work(works_[id.index()][cell]);
+    work.out = dag_.intern(chunk_region(id, cell, chunk));
+    known = dag_.intern(work);
+  }
+  return operations_.add(Compute{known, pass, device, m}, once(after));
 }
 
 OpId DagSink::arrive_part(LayerId id, const FanOut::Arrival& arrival, std::size_t member,

@@ -1,6 +1,7 @@
 // Equal ranks of tensor- and expert-parallel groups in a folded DAG.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -157,6 +158,28 @@ TEST_CASE("folded: ranks that share experts, and those that hand parts to each o
   CHECK(slow.ranks >= 3);
   CHECK(alone.ranks >= 8);
   CHECK(alone.between_ranks >= 2);
+}
+
+TEST_CASE("lower: kernels of chunks and rings have the same works in all micro-batches") {
+  const TemporaryFolder folder;
+  const World world(without_biases(folder),
+                    topologies::load_cluster("nodes:1x4,device=v100-sxm2", "test"));
+  std::vector<std::size_t> works, kernels;
+  for (const std::int32_t micro_batches : {4, 8}) {
+    strategies::StrategyInput input = world.input(4 * micro_batches);
+    input.tensor_parallel = 2;
+    input.context_parallel = 2;
+    input.sequence_parallel = input.tensor_overlap = true;
+    input.micro_batches = micro_batches;
+    const ExecDag::Tables tables =
+        lowering::lower(world.network, world.cluster, strategies::plan_tensor(input)).tables();
+    works.push_back(tables.works.size());
+    kernels.push_back(static_cast<std::size_t>(
+        std::ranges::count(tables.records, static_cast<std::uint8_t>(OpKind::compute),
+                           [](const OpRecord& record) { return record.kind; })));
+  }
+  CHECK(kernels[1] == 2 * kernels[0]);
+  CHECK(works[1] == works[0]);
 }
 
 }  // namespace
