@@ -26,14 +26,14 @@ class MessageQueue {
   }
   /// When all messages have been carried.
   [[nodiscard]] double busy() const { return busy_; }
-  void clear() { busy_ = 0, gaps_.clear(), longest_.clear(); }
+  void clear() { busy_ = 0, gaps_.clear(), longest_.clear(), longest_of_blocks_.clear(); }
 
  private:
   struct Gap {
     double begin, end;
   };
-  static constexpr std::size_t block = 32;
-  static_assert(remembered % block == 0);
+  static constexpr std::size_t block = 32, blocks = 16 * block;
+  static_assert(remembered % blocks == 0);
 
   /// The first of the known gaps that ends no earlier: often one of the last.
   [[nodiscard]] std::size_t first_until(double end) const {
@@ -55,6 +55,10 @@ class MessageQueue {
   std::optional<double> carried_in_gap(double start, double seconds) {
     const double rounding = 1e-15 * busy_;  // of a gap's end
     for (std::size_t i = first_until(start + seconds); i < gaps_.size();) {
+      if (i % blocks == 0 && seconds > longest_of_blocks_[i / blocks] + rounding) {
+        i += blocks;
+        continue;
+      }
       double& longest = longest_[i / block];
       const std::size_t end = std::min(gaps_.size(), (i / block + 1) * block);
       const bool whole = i % block == 0;
@@ -67,22 +71,36 @@ class MessageQueue {
       }
       if (i == end && whole) longest = length;
       i = end;
+      if (i % blocks == 0) find_longest(i / blocks - 1);
     }
     return std::nullopt;
   }
+  /// Again: gaps get shorter.
+  void find_longest(std::size_t of_blocks) {
+    const auto first = longest_.begin() + static_cast<std::ptrdiff_t>(of_blocks * (blocks / block));
+    longest_of_blocks_[of_blocks] = *std::max_element(first, first + blocks / block);
+  }
   void remember(Gap gap) {
     if (gaps_.size() == 2 * remembered) {
-      gaps_.erase(gaps_.begin(), gaps_.begin() + static_cast<std::ptrdiff_t>(remembered));
-      longest_.erase(longest_.begin(),
-                     longest_.begin() + static_cast<std::ptrdiff_t>(remembered / block));
+      forget(gaps_, remembered);
+      forget(longest_, remembered / block);
+      forget(longest_of_blocks_, remembered / blocks);
     }
     if (gaps_.size() % block == 0) longest_.push_back(0);
-    longest_.back() = std::max(longest_.back(), gap.end - gap.begin);
+    if (gaps_.size() % blocks == 0) longest_of_blocks_.push_back(0);
+    const double length = gap.end - gap.begin;
+    longest_.back() = std::max(longest_.back(), length);
+    longest_of_blocks_.back() = std::max(longest_of_blocks_.back(), length);
     gaps_.push_back(gap);
   }
+  template <class Entry>
+  static void forget(std::vector<Entry>& entries, std::size_t count) {
+    entries.erase(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(count));
+  }
   double busy_ = 0;
-  std::vector<Gap> gaps_;        ///< in order of time
-  std::vector<double> longest_;  ///< by block of gaps: none is longer
+  std::vector<Gap> gaps_;  ///< in order of time
+  // By block of gaps, and by as many gaps as several blocks have: none is longer.
+  std::vector<double> longest_, longest_of_blocks_;
 };
 
 /// A link that flows share fairly, as in simulations. Sums of gradients are needed by the update
