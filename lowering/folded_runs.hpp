@@ -1,11 +1,16 @@
 // Steps of many plans for one cluster, folded: which devices are alike is found once.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "lowering/lower.hpp"
 
 namespace parsim::lowering {
+
+/// The plan with its first `count` micro-batches only, each with as many samples as before; with
+/// several model chunks on a device a multiple of the pipeline's devices.
+[[nodiscard]] Plan shortened(const Plan& plan, std::int32_t count);
 
 /// run_folded() of plan after plan. Refers to network, cluster and cost model.
 class FoldedRuns {

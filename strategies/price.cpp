@@ -75,17 +75,6 @@ bool leaves_memory_alone(const StrategyInput& input, const Plan& plan) {
          std::none_of(plan.layers.begin(), plan.layers.end(), marked);
 }
 
-/// The plan with the first `count` of its micro-batches.
-Plan shortened(const Plan& plan, std::int32_t count) {
-  Plan shorter = plan;
-  shorter.batch = plan.batch / plan.schedule.micro_batches * count;
-  shorter.schedule.micro_batches = count;
-  for (RankList& list : shorter.schedule.rank_lists) {
-    std::erase_if(list.slots, [&](const Slot& slot) { return slot.micro_batch >= count; });
-  }
-  return shorter;
-}
-
 /// Whether backward passes begin before all forward passes have ended, so that micro-batches
 /// follow one another.
 bool alternates(const RankList& list) {
@@ -269,7 +258,7 @@ std::vector<std::string> memory_option_notes(const Network& network, const Clust
 std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
   const auto use = [&](const Plan& all) {
     const std::optional<Extract> of = extract_of(all);
-    Plan some = of ? shortened(all, of->more) : Plan{};
+    Plan some = of ? lowering::shortened(all, of->more) : Plan{};
     if (input.as_run) some = input.as_run(of ? some : all);
     const Plan& whole = of || input.as_run ? some : all;
     return input.prices != nullptr ? input.prices->memory(whole)
@@ -299,9 +288,9 @@ std::int32_t overcommit(const StrategyInput& input, const std::vector<lowering::
 Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan, Seconds limit) {
   const std::optional<Extract> of = extract_of(plan);
   if (!of) return estimator.step_time(plan, limit);
-  const Seconds longer = estimator.step_time(shortened(plan, of->more), limit);
+  const Seconds longer = estimator.step_time(lowering::shortened(plan, of->more), limit);
   if (longer >= limit) return longer;
-  const Seconds shorter = estimator.step_time(shortened(plan, of->few));
+  const Seconds shorter = estimator.step_time(lowering::shortened(plan, of->few));
   return extrapolated(plan, *of, shorter, longer);
 }
 
@@ -309,7 +298,7 @@ std::vector<lowering::MemoryUse> estimated_memory(const StrategyInput& input,
                                                   lowering::Estimator& estimator,
                                                   const Plan& plan) {
   const std::optional<Extract> of = extract_of(plan);
-  Plan some = of ? shortened(plan, of->more) : Plan{};
+  Plan some = of ? lowering::shortened(plan, of->more) : Plan{};
   if (input.as_run) some = input.as_run(of ? some : plan);
   return estimator.memory(of || input.as_run ? some : plan);
 }
@@ -347,8 +336,8 @@ Seconds simulated_step(const StrategyInput& input, const Plan& plan, std::size_t
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
   const std::optional<Extract> of = extract_of(plan, exactly);
   if (!of) return input.simulate(plan);
-  const Seconds shorter = input.simulate(shortened(plan, of->few));
-  return extrapolated(plan, *of, shorter, input.simulate(shortened(plan, of->more)));
+  const Seconds shorter = input.simulate(lowering::shortened(plan, of->few));
+  return extrapolated(plan, *of, shorter, input.simulate(lowering::shortened(plan, of->more)));
 }
 
 Price simulated_price(const StrategyInput& input, const Plan& plan) {

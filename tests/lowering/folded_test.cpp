@@ -88,6 +88,39 @@ TEST_CASE("folded: steps of plan after plan are those of each alone") {
   CHECK(folded > plans / 8);
 }
 
+/// Runs DAGs as another engine does, and counts the operations of those that it runs in vain.
+struct CountingInVain : Executor {
+  explicit CountingInVain(Executor& other) : engine(other) {}
+  Timeline run(const ExecDag& dag) override { return engine.run(dag); }
+  std::optional<Timeline> run_folded(const ExecDag& dag, FoldedLinks links) override {
+    std::optional<Timeline> timeline = engine.run_folded(dag, links);
+    if (!timeline) in_vain += dag.size();
+    return timeline;
+  }
+  Executor& engine;
+  std::size_t in_vain = 0;
+};
+
+TEST_CASE("folded: what is not alike in many micro-batches is found with few of them") {
+  const World world("gpt:layers=4,hidden=64,heads=8,seq_length=64,vocab_size=128",
+                    "nodes:2x8,device=h100-sxm5,intra=450GB/s,inter=50GB/s,nics=8");
+  strategies::StrategyInput input = world.input(256);
+  input.tensor_parallel = 4;
+  input.context_parallel = 2;
+  input.pipeline_parallel = 2;
+  input.micro_batches = 256;
+  const Plan plan = strategies::plan_tensor(input);
+  CountingInVain counting(*world.simulator);
+  const lowering::PlanRun run =
+      lowering::run_folded(world.network, world.cluster, *world.cost, plan, counting);
+  CHECK(counting.in_vain > 0);
+  CHECK(8 * counting.in_vain < run.lowered.dag.size());
+  const ExecDag all = lowering::lower(world.network, world.cluster, plan);
+  CHECK(run.lowered.dag.size() < all.size());
+  const Seconds step = makespan(world.simulator->run(all));
+  CHECK(std::abs((makespan(run.timeline) - step).count()) <= 1e-9 * step.count());
+}
+
 /// A plan with replicas of several classes, of which one has several; if it takes too long to find
 /// one, any.
 Plan with_unlike_replicas(ReplicatedPlans& plans, lowering::UnitFinder& finder) {
