@@ -19,6 +19,7 @@
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/estimated_below.hpp"
 #include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {
@@ -110,10 +111,15 @@ std::optional<Extract> extract_of(const Plan& plan, std::size_t most_cells = wal
   return extract;
 }
 
+/// How many times as many micro-batches are left as there are more in the longer extract.
+double rounds_of_others(const Plan& plan, const Extract& of) {
+  const double others = plan.schedule.micro_batches - of.more;
+  return others / (of.more - of.few);
+}
+
 /// A step's time from those of some and of more of its micro-batches.
 Seconds extrapolated(const Plan& plan, const Extract& of, Seconds shorter, Seconds longer) {
-  const double others = plan.schedule.micro_batches - of.more;
-  return longer + (longer - shorter) * (others / (of.more - of.few));
+  return longer + (longer - shorter) * rounds_of_others(plan, of);
 }
 
 }  // namespace
@@ -294,6 +300,20 @@ Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan, Seconds
   return extrapolated(plan, *of, shorter, longer);
 }
 
+Seconds estimated_below(lowering::Estimator& estimator, const Plan& plan, Seconds limit) {
+  constexpr double rounding = 1e-9;
+  const std::optional<Extract> of = extract_of(plan);
+  if (!of) return estimator.step_time(plan, limit);
+  const Seconds shorter = estimator.step_time(lowering::shortened(plan, of->few), limit);
+  if (shorter >= limit) return shorter;
+  // extrapolated() is the limit where the longer one takes as long as this.
+  const double more = rounds_of_others(plan, *of);
+  const Seconds most = (1 + rounding) / (1 + more) * (limit + more * shorter);
+  const Seconds longer = estimator.step_time(lowering::shortened(plan, of->more), most);
+  const Seconds step = extrapolated(plan, *of, shorter, longer);
+  return longer >= most ? std::max(step, limit) : step;
+}
+
 std::vector<lowering::MemoryUse> estimated_memory(const StrategyInput& input,
                                                   lowering::Estimator& estimator,
                                                   const Plan& plan) {
@@ -310,7 +330,7 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
   const Plan& priced = options ? saving : plan;
   if (options && lacks_zero_group(input, saving)) return {unusable, limit.step};
   if (limit.fits()) {
-    const Seconds step = estimated_step(estimator, priced, limit.step);
+    const Seconds step = estimated_below(estimator, priced, limit.step);
     return {step >= limit.step ? limit.overcommit
                                : overcommit(input, estimated_memory(input, estimator, priced)),
             step};
@@ -319,8 +339,8 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
   const std::int32_t most = overcommit(input, estimated_memory(input, estimator, priced));
   if (most > limit.overcommit) return {most, limit.step};
   return {most,
-          estimated_step(estimator, priced,
-                         most == limit.overcommit ? limit.step : lowering::Estimator::unlimited)};
+          estimated_below(estimator, priced,
+                          most == limit.overcommit ? limit.step : lowering::Estimator::unlimited)};
 }
 
 bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }

@@ -9,6 +9,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/estimated_below.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/stages.hpp"
 
@@ -215,7 +216,9 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
     std::optional<Seconds> least;  // with the least recomputation
     std::optional<Plan> with_least;
     const auto least_step = [&] {
-      if (!least) least = estimated_step(estimator_, *with_least, reach);
+      // Once it is known that the plan is near no more than the limit matters.
+      const bool known_near = near == nullptr || *near;
+      if (!least) least = estimated_below(estimator_, *with_least, known_near ? most : reach);
       return *least;
     };
     for (std::size_t r = 0; r < recomputes_.size(); ++r) {
@@ -246,7 +249,7 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       if (r == 0 && limit.fits()) one.price.step = least_step();
       if (relievable) over->push_back(one);
       if (one.price.fits()) {
-        one.price.step = estimated_step(estimator_, one.plan, most);
+        one.price.step = estimated_below(estimator_, one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));
         if (rule != Recompute::full) break;
       } else if (!limit.fits() && fitting.empty() && one.price.overcommit <= limit.overcommit &&
@@ -261,7 +264,7 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
     if (!least) untimed.push_back(*std::move(with_least));
   }
   for (std::size_t i = 0; near != nullptr && !*near && i < untimed.size(); ++i) {
-    *near = estimated_step(estimator_, untimed[i], reach) < reach;
+    *near = estimated_below(estimator_, untimed[i], reach) < reach;
   }
 }
 

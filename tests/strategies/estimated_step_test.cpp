@@ -6,6 +6,7 @@
 
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
+#include "strategies/estimated_below.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/world.hpp"
@@ -58,6 +59,13 @@ TEST_CASE("estimated step: with many micro-batches as the whole walk, within two
     CHECK((estimate == whole) == (one.schedule == PipelineSchedule::gpipe));  // else extrapolated
     CHECK(same(estimated_memory(input, estimator, plan), estimator.memory(plan)));
     CHECK(estimated_step(estimator, plan, 0.5 * estimate) >= 0.5 * estimate);
+    for (const double share : {0.3, 0.9, 1 - 1e-7, 1 + 1e-7, 1.1, 5.0}) {
+      CAPTURE(share);
+      lowering::Estimator another(input.step());  // which remembers no step
+      const Seconds below = estimated_below(another, plan, share * estimate);
+      CHECK((share > 1 ? below == estimate : below >= share * estimate));
+    }
+    CHECK(estimated_below(estimator, plan, lowering::Estimator::unlimited) == estimate);
     CHECK(same(memory_use(input, plan), estimator.memory(plan)));
   }
 }
