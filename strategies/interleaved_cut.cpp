@@ -1,7 +1,9 @@
 #include "strategies/interleaved_cut.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -14,12 +16,15 @@ namespace {
 
 using First = std::vector<std::size_t>;  ///< by stage: its first unit, or layer
 
-/// A pass of a stage, as a device comes to it.
+constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+/// A pass of a stage, as a device comes to it. A search walks through thousands of them a thousand
+/// times.
 struct StagePass {
-  std::size_t device = 0, stage = 0;
-  bool forward = true;
-  std::optional<std::size_t> after{};  ///< the pass whose output it needs
-  bool handed = false;                 ///< by another stage
+  std::uint32_t device = 0;
+  std::uint32_t load = 0;      ///< twice the stage, for a backward pass one more
+  std::uint32_t after = none;  ///< the pass whose output it needs
+  std::uint32_t handed = 0;    ///< the stage that another stage hands it to, or gets it from; or 0
 };
 
 /// All passes of a step, each after those that it waits for.
@@ -33,7 +38,7 @@ std::vector<StagePass> passes_of(const Interleaving& pipeline, std::int32_t micr
                                  static_cast<std::int32_t>(pipeline.chunks), micro_batches));
   }
   std::vector<StagePass> passes;
-  std::vector<std::optional<std::size_t>> done(2 * stages * number);
+  std::vector<std::uint32_t> done(2 * stages * number, none);
   const auto of = [&](std::size_t stage, std::int32_t micro_batch, bool forward) -> auto& {
     return done[2 * (stage * number + static_cast<std::size_t>(micro_batch)) + (forward ? 1 : 0)];
   };
@@ -45,15 +50,17 @@ std::vector<StagePass> passes_of(const Interleaving& pipeline, std::int32_t micr
         const Slot& slot = slots[d][next[d]];
         const auto stage = static_cast<std::size_t>(slot.stage);
         const bool forward = slot.direction == Direction::forward;
-        StagePass pass{d, stage, forward};
+        StagePass pass{static_cast<std::uint32_t>(d),
+                       static_cast<std::uint32_t>(2 * stage + (forward ? 0 : 1))};
         if (!forward || stage > 0) {
-          pass.handed = forward || stage + 1 < stages;
-          pass.after = forward       ? of(stage - 1, slot.micro_batch, true)
-                       : pass.handed ? of(stage + 1, slot.micro_batch, false)
-                                     : of(stage, slot.micro_batch, true);
-          if (!pass.after) break;
+          const bool handed = forward || stage + 1 < stages;
+          if (handed) pass.handed = static_cast<std::uint32_t>(forward ? stage : stage + 1);
+          pass.after = forward  ? of(stage - 1, slot.micro_batch, true)
+                       : handed ? of(stage + 1, slot.micro_batch, false)
+                                : of(stage, slot.micro_batch, true);
+          if (pass.after == none) break;
         }
-        of(stage, slot.micro_batch, forward) = passes.size();
+        of(stage, slot.micro_batch, forward) = static_cast<std::uint32_t>(passes.size());
         passes.push_back(pass);
         goes_on = true;
       }
@@ -80,10 +87,12 @@ class Steps {
   [[nodiscard]] double step(const ChainCosts& costs, const First& first) {
     const std::size_t layers = costs.until[0].size() - 1;
     loads_.clear();
+    of_passes_.clear();
     handed_.clear();
     for (std::size_t s = 0; s < first.size(); ++s) {
       const std::size_t end = s + 1 < first.size() ? first[s + 1] : layers;
       loads_.push_back(costs.until[s][end] - costs.until[s][first[s]]);
+      for (const double share : {1.0 / 3, 2.0 / 3}) of_passes_.push_back(loads_.back() * share);
       handed_.push_back(s > 0 ? costs.hand_over[s][first[s]] : 0);
     }
     const double longer = time_of(longer_);
@@ -92,8 +101,12 @@ class Steps {
 
   /// The step, and a little more the less even the cut is: uneven stages keep more, and the step
   /// errs by some thousandths.
+  ///
+  /// costs   always the same
   [[nodiscard]] double rating(const ChainCosts& costs, const First& first) {
     constexpr double unevenness = 0.02;
+    const auto [known, fresh] = ratings_.try_emplace(first);
+    if (!fresh) return known->second;
     const double time = step(costs, first);
     double sum = 0, squares = 0;
     for (const double load : loads_) {
@@ -101,7 +114,7 @@ class Steps {
       squares += load * load;
     }
     const double least = sum * sum / static_cast<double>(loads_.size());
-    return time * (1 + unevenness * (squares / least - 1));
+    return known->second = time * (1 + unevenness * (squares / least - 1));
   }
 
   /// How many passes one step looks at.
@@ -109,21 +122,25 @@ class Steps {
 
  private:
   [[nodiscard]] double time_of(const std::vector<StagePass>& passes) {
-    const bool blocking = pipeline_.sends == PipelineSends::blocking;
+    return pipeline_.sends == PipelineSends::blocking ? time_of<true>(passes)
+                                                      : time_of<false>(passes);
+  }
+  template <bool blocking>
+  [[nodiscard]] double time_of(const std::vector<StagePass>& passes) {
     std::fill(busy_.begin(), busy_.end(), 0);
     end_.resize(passes.size());
     for (std::size_t i = 0; i < passes.size(); ++i) {
       const StagePass& pass = passes[i];
       double& time = busy_[pass.device];
-      if (pass.after) {
-        const double handed = pass.handed ? handed_[pass.stage + (pass.forward ? 0 : 1)] : 0;
-        if (blocking && pass.handed) {
-          double& sender = busy_[passes[*pass.after].device];
-          sender = std::max(sender, end_[*pass.after] + handed);
+      if (pass.after != none) {
+        const double arrived = end_[pass.after] + handed_[pass.handed];
+        if (blocking && pass.handed > 0) {
+          double& sender = busy_[passes[pass.after].device];
+          sender = std::max(sender, arrived);
         }
-        time = std::max(time, end_[*pass.after] + handed);
+        time = std::max(time, arrived);
       }
-      end_[i] = time += loads_[pass.stage] * (pass.forward ? 1.0 / 3 : 2.0 / 3);
+      end_[i] = time += of_passes_[pass.load];
     }
     return *std::max_element(busy_.begin(), busy_.end());
   }
@@ -132,6 +149,8 @@ class Steps {
   std::vector<StagePass> shorter_, longer_;
   double others_ = 0;  ///< micro-batches beyond those of `longer_`, in differences of the two
   std::vector<double> busy_, end_, loads_, handed_;
+  std::vector<double> of_passes_;    ///< by stage: its load's share of forward and of backward
+  std::map<First, double> ratings_;  ///< a search comes to many cuts more than once
 };
 
 /// The cut with the least sum of squares of loads: the most even one. With a tilt above 0 later
