@@ -121,8 +121,8 @@ report::Document report(const experiment::Request& request, const Cluster& clust
   document.notes = {"self-checks passed at every size"};
   if (options.collectives == sim::CollectiveCost::measured &&
       rows.front().run.algorithm != "measured") {
-    document.warnings.push_back(
-        fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices));
+    document.warnings.push_back(fmt::format(
+        "no measured times of {} over {} on these machines: NCCL's model instead", kind, devices));
   }
   document.json = report::result_text(all);
   return document;

@@ -138,7 +138,10 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
   Bounds bounds;
   const CriticalPath path = critical_path(dag, times);
   bounds.critical_path = path.length;
-  bounds.chain = path.ops.size();
+  for (const OpId id : path.ops) {
+    const bool collective = dag.kind(id) == OpKind::collective;
+    bounds.chain += collective ? 2 * dag.group(GroupId{dag.record(id).device}).size() : 1;
+  }
 
   std::vector<Seconds> work(cluster.devices.size());
   bounds.asked = bytes_moved(dag);

@@ -37,10 +37,12 @@ struct Bounds {
   Seconds busiest_device{};  ///< most kernel time on one device
   /// Largest bytes / rate of a directed link, longer if it was slow; 0 if the engine tells none.
   Seconds busiest_link{};
-  std::size_t chain = 0;  ///< operations on the critical path
-  Bytes asked{};          ///< bytes_moved without what a device sends to itself
-  Bytes kept{};           ///< what a device sends to itself: a server's own share of a 2·G·P
-  double rounded = 0;     ///< of `asked`, what flows of whole bytes may differ from it
+  /// Dates on the critical path: one an operation, of a collective one for each of its messages in
+  /// turn, at most twice as many as it has ranks.
+  std::size_t chain = 0;
+  Bytes asked{};       ///< bytes_moved without what a device sends to itself
+  Bytes kept{};        ///< what a device sends to itself: a server's own share of a 2·G·P
+  double rounded = 0;  ///< of `asked`, what flows of whole bytes may differ from it
   double delivered =
       -1;  ///< bytes that links carried into devices or switches reduced; negative: unknown
 };
@@ -49,7 +51,7 @@ struct Bounds {
                                const sim::Slowdowns& slowdowns = {});
 
 /// Throws BrokenInvariant, naming both numbers, if the makespan is below a bound or bytes got lost.
-/// Tolerance: 1 ns for every operation on the longest chain (the simulator merges events closer
+/// Tolerance: 1 ns for every date on the longest chain (the simulator merges events closer
 /// than that) and 1e-9 of the makespan. Returns one line on what held. Without contention a link
 /// may be asked for more than it carries; then the busiest link is no bound, and the line says so.
 [[nodiscard]] std::string check_bounds(const Bounds& bounds, Seconds makespan,

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
@@ -78,6 +80,7 @@ class TestOutput {
                        "…  time  algbw  busbw …'");
     }
     CollectiveTable table{resolved_kind(), resolved_ranks(), {}, {}};
+    if (!truncated_ranks_) table.machines = static_cast<std::int32_t>(hosts_.size());
     for (const Row& row : rows_) add_row(row.size, row.time, location(file_, row.line), table);
     if (table.times.empty()) {
       throw InputError(location(file_, head_line_), "a table without rows",
@@ -148,7 +151,11 @@ class TestOutput {
                        "accepted: '#  Rank  0 …' as nccl-tests print it");
     }
     if (ranks_ == 0) group_ = *group;
-    if (*group == group_) ++ranks_;
+    if (*group == group_) {
+      ++ranks_;
+      const auto on = std::find(fields.begin(), fields.end(), "on");
+      if (on != fields.end() && on + 1 != fields.end()) hosts_.emplace(*(on + 1));
+    }
     // A process has room for the names of some 25 GPUs.
     if (fields.back().ends_with("...")) truncated_ranks_ = true;
   }
@@ -261,6 +268,7 @@ class TestOutput {
   const CollectiveHint& hint_;
   std::optional<CollectiveKind> kind_;
   std::int32_t ranks_ = 0, group_ = 0;
+  std::set<std::string, std::less<>> hosts_;
   bool truncated_ranks_ = false, timestamps_ = false, closed_ = false;
   std::vector<std::string> columns_;
   std::size_t head_line_ = 0, size_ = 0, time_ = 0, rate_ = 0;
@@ -269,17 +277,18 @@ class TestOutput {
 
 // ------------------------------------------------------------------ CSV
 
+std::int32_t csv_count(const CsvTable& csv, const CsvTable::Row& row, std::string_view column) {
+  const double number = csv.number(row, column);
+  if (!(number >= 1 && number <= 1e6) || number != std::floor(number)) {
+    throw InputError(fmt::format("{}:{}:{}", csv.file, row.line, column),
+                     fmt::format("'{}'", csv.at(row, column)), "accepted: a whole number");
+  }
+  return static_cast<std::int32_t>(number);
+}
+
 std::int32_t csv_ranks(const CsvTable& csv, const CsvTable::Row& row) {
-  const auto count = [&](std::string_view column) {
-    const double number = csv.number(row, column);
-    if (!(number >= 1 && number <= 1e6) || number != std::floor(number)) {
-      throw InputError(fmt::format("{}:{}:{}", csv.file, row.line, column),
-                       fmt::format("'{}'", csv.at(row, column)), "accepted: a whole number");
-    }
-    return static_cast<std::int32_t>(number);
-  };
-  if (!csv.at(row, "n_gpus").empty()) return count("n_gpus");
-  return count("nodes") * count("gpus_per_node");
+  if (!csv.at(row, "n_gpus").empty()) return csv_count(csv, row, "n_gpus");
+  return csv_count(csv, row, "nodes") * csv_count(csv, row, "gpus_per_node");
 }
 
 std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::string& file,
@@ -296,7 +305,7 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
                      "accepted: collective, size_bytes, n_gpus and time_us_outofplace, or what "
                      "nccl-tests print");
   }
-  std::map<std::pair<CollectiveKind, std::int32_t>, CollectiveTable> tables;
+  std::map<std::tuple<CollectiveKind, std::int32_t, std::int32_t>, CollectiveTable> tables;
   for (const CsvTable::Row& row : csv.rows) {
     const auto kind = kind_named(csv.at(row, "collective"));
     if (hint.kind && kind != hint.kind) continue;
@@ -307,9 +316,12 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
     }
     const std::int32_t count = csv_ranks(csv, row);
     if (hint.ranks && count != *hint.ranks) continue;
-    CollectiveTable& table = tables[{*kind, count}];
+    const bool has_machines = csv.has("nodes") && !csv.at(row, "nodes").empty();
+    const std::int32_t machines = has_machines ? csv_count(csv, row, "nodes") : 0;
+    CollectiveTable& table = tables[{*kind, count, machines}];
     table.kind = *kind;
     table.ranks = count;
+    table.machines = machines;
     const bool out = !csv.at(row, "time_us_outofplace").empty();
     add_row(csv.at(row, "size_bytes"), csv.at(row, out ? "time_us_outofplace" : "time_us_inplace"),
             location(file, row.line), table);
@@ -352,23 +364,27 @@ std::vector<CollectiveTable> read_collective_tables(std::string_view text, const
 void add_tables(std::vector<CollectiveTable>& all, std::vector<CollectiveTable> more) {
   for (CollectiveTable& table : more) {
     const CollectiveTable* known =
-        find_table(all, table.kind, static_cast<std::size_t>(table.ranks));
-    if (known != nullptr) {
+        find_table(all, table.kind, static_cast<std::size_t>(table.ranks),
+                   static_cast<std::size_t>(table.machines));
+    if (known != nullptr && known->machines == table.machines) {
       throw InputError(table.source,
                        fmt::format("{} over {} ranks again, after {}", to_text(table.kind),
                                    table.ranks, known->source),
-                       "accepted: one table for each kind and number of ranks");
+                       "accepted: one table for each kind and number of ranks and machines");
     }
     all.push_back(std::move(table));
   }
 }
 
 const CollectiveTable* find_table(std::span<const CollectiveTable> tables, CollectiveKind kind,
-                                  std::size_t ranks) {
+                                  std::size_t ranks, std::size_t machines) {
+  const CollectiveTable* anywhere = nullptr;
   for (const CollectiveTable& table : tables) {
-    if (table.kind == kind && static_cast<std::size_t>(table.ranks) == ranks) return &table;
+    if (table.kind != kind || static_cast<std::size_t>(table.ranks) != ranks) continue;
+    if (static_cast<std::size_t>(table.machines) == machines) return &table;
+    if (table.machines == 0) anywhere = &table;
   }
-  return nullptr;
+  return anywhere;
 }
 
 Bytes table_size(CollectiveKind kind, std::size_t ranks, Bytes payload) {

@@ -13,14 +13,15 @@
 
 namespace parsim::sim {
 
-/// Times of one kind of collective over so many ranks, alone on its machine.
+/// Times of one kind of collective over so many ranks, alone on its machines.
 struct CollectiveTable {
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::int32_t ranks = 0;
   /// By nccl-tests' size: the buffer of each rank; of all_gather and reduce_scatter the larger of
   /// its two, which holds all shares.
   SizeTable times;
-  std::string source;  ///< file:line of its first row, for messages
+  std::string source;         ///< file:line of its first row, for messages
+  std::int32_t machines = 0;  ///< that the ranks were on; 0: not known
   friend bool operator==(const CollectiveTable&, const CollectiveTable&) = default;
 };
 
@@ -34,11 +35,12 @@ struct CollectiveHint {
 ///
 ///     what a program of nccl-tests prints   one table: the kind from its name (all_reduce_perf …)
 ///                                           anywhere in the text, else the hint's; ranks are its
-///                                           lines "#  Rank …", else the hint's
+///                                           lines "#  Rank …", else the hint's; machines
+///                                           are the hosts in these lines
 ///     CSV with a head line                  collective, size_bytes, n_gpus (or nodes and
 ///                                           gpus_per_node), time_us_outofplace or _inplace;
 ///                                           further columns are ignored; a table for each
-///                                           collective and number of GPUs; the hint chooses
+///                                           collective, number of GPUs and nodes; the hint chooses
 ///
 /// Sizes in bytes, times in microseconds; out of place where there is such a time. Rows of no bytes
 /// (a rank's share of a small size rounds to none) are left out. Throws InputError with file:line,
@@ -48,12 +50,15 @@ struct CollectiveHint {
                                                                   const std::string& file,
                                                                   const CollectiveHint& hint);
 
-/// Tables of several files together. Throws InputError if two are of one kind and number of ranks.
+/// Tables of several files together. Throws InputError if two are of one kind and number of
+/// ranks and machines.
 void add_tables(std::vector<CollectiveTable>& all, std::vector<CollectiveTable> more);
 
-/// Nullptr if there is none for the kind and number of ranks.
+/// Nullptr if there is none for the kind and so many ranks on so many machines; a table of unknown
+/// machines counts where there is none of these.
 [[nodiscard]] const CollectiveTable* find_table(std::span<const CollectiveTable> tables,
-                                                CollectiveKind kind, std::size_t ranks);
+                                                CollectiveKind kind, std::size_t ranks,
+                                                std::size_t machines);
 
 /// nccl-tests' size of a collective that carries `payload` as at Collective: an all_to_all counts
 /// what travels, (ranks−1)/ranks of every buffer.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <tuple>
 
 #include "core/errors.hpp"
 #include "sim/collectives.hpp"
@@ -41,7 +42,7 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
   PathCache paths(cluster);
   CommunicationSources sources;
   std::map<std::pair<CollectiveKind, GroupId>, std::optional<NcclRefusal>> refusals;
-  std::set<std::pair<CollectiveKind, std::size_t>> lacking;
+  std::set<std::tuple<CollectiveKind, std::size_t, std::size_t>> lacking;  // ranks, machines
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     const OpRecord& record = dag.record(id);
@@ -82,11 +83,12 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
       }
       sources.refused += equal;
     }
-    if (find_table(options.tables, kind, group.size()) != nullptr) {
+    const auto machines = static_cast<std::size_t>(paths.shape(group).nodes);
+    if (find_table(options.tables, kind, group.size(), machines) != nullptr) {
       sources.measured += time;
     } else {
       sources.library += time;
-      lacking.insert({kind, group.size()});
+      lacking.insert({kind, group.size(), machines});
     }
   }
   const double all = sources.measured + sources.library + sources.links;
@@ -94,8 +96,10 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
     *part = all > 0 ? *part / all : 0;
   }
   if (options.collectives == CollectiveCost::measured) {
-    for (const auto& [kind, ranks] : lacking) {
-      sources.lacking.push_back(fmt::format("{} over {}", to_text(kind), ranks));
+    for (const auto& [kind, ranks, machines] : lacking) {
+      sources.lacking.push_back(
+          fmt::format("{} over {}{}", to_text(kind), ranks,
+                      machines > 1 ? fmt::format(" on {} machines", machines) : ""));
     }
   }
   return sources;

@@ -105,6 +105,15 @@ TEST_CASE("checks: a collective of two devices takes its time, of one none") {
   CHECK(times.at(2) == Seconds{});
 }
 
+TEST_CASE("checks: the messages of a collective are rounded one by one") {
+  const Cluster cluster = star_of(4, "1 GB/s", "1 us");
+  const NotedDag noted = dag_of("a: compute d0 3us; c: all-gather d0,d1,d2,d3 1MB after a");
+  Timeline timeline;
+  timeline.spans.resize(noted.dag.size());
+  const Bounds bounds = bounds_of(noted.dag, cluster, {Seconds{3e-6}, Seconds{1e-3}}, timeline);
+  CHECK(bounds.chain == 1 + 2 * 4);
+}
+
 TEST_CASE("checks: bounds by hand for two kernels and a transfer") {
   // a (3 us on d0), then 1 MB over 1 GB/s links from d0 to d1 (1 ms, given), then c (4 us on d1),
   // beside b (5 us on d0).

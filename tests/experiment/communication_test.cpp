@@ -71,7 +71,7 @@ TEST_CASE("communication: a collective takes the measured time, and says so") {
     CHECK(done.err == (kind == "all-reduce"
                            ? ""
                            : "parsim: warning: no measured times of all-gather over "
-                             "8: NCCL's model instead\n"));
+                             "8 on these machines: NCCL's model instead\n"));
     return nlohmann::json::parse(done.out)["results"];
   };
   CHECK(rows("all-reduce")[0]["time_s"].get<double>() == testing::approx(27.98e-6).epsilon(1e-6));

@@ -194,15 +194,22 @@ TEST_CASE("collective tables: the published ones are read, one system at a time"
 TEST_CASE("collective tables: two of one kind and number of ranks are one too many") {
   std::vector<CollectiveTable> all = tables_of(example("all_reduce_8.txt"));
   add_tables(all, tables_of(example("all_reduce_old_4.txt")));
-  CHECK(find_table(all, CollectiveKind::all_reduce, 4) == &all[1]);
-  CHECK(find_table(all, CollectiveKind::all_reduce, 2) == nullptr);
-  CHECK(find_table(all, CollectiveKind::broadcast, 8) == nullptr);
+  CHECK(find_table(all, CollectiveKind::all_reduce, 4, 1) == &all[1]);
+  CHECK(find_table(all, CollectiveKind::all_reduce, 2, 1) == nullptr);
+  CHECK(find_table(all, CollectiveKind::broadcast, 8, 1) == nullptr);
+  // Its ranks were on one host: no times of eight machines with a GPU each.
+  CHECK(all[0].machines == 1);
+  CHECK(find_table(all, CollectiveKind::all_reduce, 8, 1) == &all[0]);
+  CHECK(find_table(all, CollectiveKind::all_reduce, 8, 8) == nullptr);
+  all[0].machines = 0;
+  CHECK(find_table(all, CollectiveKind::all_reduce, 8, 8) == &all[0]);
+  all[0].machines = 1;
   CHECK(refusal_of([&] {
           add_tables(all, tables_of(example("all_reduce_8.txt")));
           return 0;
         }) ==
         "log.txt:19: all-reduce over 8 ranks again, after log.txt:19; accepted: one table for each "
-        "kind and number of ranks");
+        "kind and number of ranks and machines");
 }
 
 TEST_CASE("collective tables: between sizes log-log, outside level and in proportion, by hand") {
