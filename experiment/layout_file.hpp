@@ -41,6 +41,9 @@ struct LayoutFile {
   /// Of FSDP 1: where gradients of several micro-batches are summed once, ZeRO 2 keeps gathered
   /// weights and whole gradients until then (PyTorch's no_sync), as ZeRO 1 does.
   bool keeps_while_accumulating = false;
+  /// Each device of a tensor-parallel group gathers all scores and computes the whole loss; holds
+  /// the whole embedding.
+  bool whole_scores = false, whole_words = false;
   std::optional<std::int64_t> words_multiple;  ///< to which the trainer pads the vocabulary
   std::vector<std::string> notes;
   std::string trainer;  ///< as plan --launch names it

@@ -149,6 +149,8 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   if (groups.tensor > 1 && blocks == 0) {
     words.refuse(tensor_at, "1, for a network without transformer blocks");
   }
+  // transformers: lm_head is colwise_gather_output in every _tp_plan, embed_tokens in none.
+  file.whole_scores = file.whole_words = true;
   groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks}, groups, 1, devices);
   if (!asked_batch) {

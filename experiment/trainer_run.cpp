@@ -8,6 +8,7 @@
 #include "core/vocabulary.hpp"
 #include "experiment/trainer_file.hpp"
 #include "experiment/trainer_layout.hpp"
+#include "lowering/sync.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/price.hpp"
 
@@ -44,11 +45,29 @@ void follow_trainer(const LayoutFile& file, Request& request) {
   if (!request.given.contains("--fusion") && file.fusion) request.sim.fusion = *file.fusion;
 }
 
+Plan with_whole_scores(const Network& network, Plan plan, bool words) {
+  const std::vector<std::vector<LayerId>> users = lowering::users_of_parameters(network);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    const bool table = words && layer.kind.as<Embedding>() != nullptr &&
+                       users[layer.parameters[0].index()].size() == 1;
+    if (layer.kind.as<Loss>() == nullptr && !table) continue;
+    for (Cut& cut : plan.layers[l].cuts) {
+      if (cut.dim != Dim::in_channel) continue;
+      cut = {Dim::replica, std::vector<std::int64_t>(cut.sizes.size(), 1)};
+    }
+  }
+  return plan;
+}
+
 Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& plan) {
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
   Plan carried = strategies::with_buckets(experiment.strategy_input(), plan,
                                           bucket_by(trainer, experiment.network, plan));
   carried.schedule.reduce_every = reduced_by(trainer, plan.schedule.reduce_every);
+  if (trainer == "accelerate") {
+    carried = with_whole_scores(experiment.network, std::move(carried), true);
+  }
   if (!degrees.schedule) return carried;  // one stage
   carried.schedule.blocking_sends =
       sends_of_trainer(trainer, *degrees.schedule, degrees.vp.value_or(1)) ==
@@ -81,6 +100,9 @@ RunResult run_padded(const Experiment& experiment, const Plan& plan, std::int64_
 
 Plan compared(const Experiment& experiment, Plan plan) {
   const std::string trainer = experiment.layout ? experiment.layout->trainer : "";
+  if (!trainer.empty() && experiment.layout->whole_scores) {
+    plan = with_whole_scores(experiment.network, std::move(plan), experiment.layout->whole_words);
+  }
   if (trainer.empty() || plan.buckets.empty() || experiment.request.given.contains("--bucket")) {
     return plan;
   }

@@ -225,6 +225,13 @@ void Accounting::received(const FanOut::Arrival& arrival, LayerId producer, Laye
         (movement.pattern == Pattern::broadcast || !is_collective(movement.pattern));
     if (sender_only) continue;
     Kept& kept = kept_[movement.devices[d].index()];
+    const bool whole_loss = movement.pattern == Pattern::all_gather && scores_[producer.index()] &&
+                            network_[reader].kind.as<Loss>() != nullptr;
+    if (whole_loss) {  // as of scores that are whole where they are made
+      kept.by_stage[stage] += elements * (bytes_[producer.index()] - element_);
+      kept.largest_gradient =
+          std::max(kept.largest_gradient, 2 * moved * std::max(element_, single));
+    }
     if (stays) kept.by_stage[stage] += elements * element_;
     if (for_weights) kept.for_weights[stage] += elements * element_;
     if (with_reader) {

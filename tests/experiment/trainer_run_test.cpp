@@ -62,5 +62,42 @@ TEST_CASE("trainer run: a search chooses by the step of the trainer that is to r
   CHECK(make_plan(launched, strategies::strategy("data", "test")).plan == plan);
 }
 
+TEST_CASE("trainer run: trainers that gather all scores hold them on every GPU of a group") {
+  // Of 256 tokens and 32768 words 12 B each, in bf16; before, a quarter of them counted.
+  constexpr double scores = 256.0 * 32768 * 12;
+  const testing::TemporaryFolder folder;
+  const auto ran = [&](const std::string& file, const std::string& text) {
+    Request request;
+    request.network = "gpt:layers=2,hidden=64,heads=4,seq_length=256,vocab_size=32768";
+    request.cluster = "nodes:1x8,device=a100-sxm4-80,intra=300GB/s";
+    request.layout_file = folder.write(file, text);
+    request.optimizer = Optimizer::adam;
+    if (file.ends_with(".yaml")) {
+      request.batch = 2;
+      request.given = {"--batch", "--optimizer"};
+    }
+    const Experiment experiment(request);
+    return run_plan(experiment, make_plan(experiment, layout_strategy())).result;
+  };
+  const std::string titan =
+      "[training]\nlocal_batch_size = 1\n[optimizer]\nname = \"AdamW\"\n[parallelism]\n"
+      "tensor_parallel_degree = 4\ndisable_loss_parallel = ";
+  const auto peak = [](const RunResult& run) {
+    return static_cast<double>(run.devices.front().peak().value);
+  };
+  const RunResult parts = ran("t.toml", titan + "false\n"), whole = ran("t.toml", titan + "true\n");
+  CHECK(peak(whole) - peak(parts) > 0.75 * 0.95 * scores);
+  CHECK(peak(whole) - peak(parts) < 1.25 * scores);
+  CHECK(whole.step_time > parts.step_time);
+  // transformers holds the whole embedding, too: of two replicas each has half of its states, and
+  // the weights are gathered.
+  const RunResult accelerate =
+      ran("a.yaml",
+          "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n"
+          "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_tp_size: 4\n"
+          "  parallelism_config_dp_shard_size: 2\n");
+  CHECK(peak(accelerate) > peak(parts) + 0.75 * 0.95 * scores + 12 * 0.375 * 64 * 32768);
+}
+
 }  // namespace
 }  // namespace parsim::experiment
