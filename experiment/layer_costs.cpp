@@ -52,19 +52,6 @@ std::vector<What> parts_of(What what) {
   return {what};
 }
 
-/// Devices of one type in one machine.
-std::optional<std::vector<DeviceId>> group_in(const Cluster& cluster, const std::string& type,
-                                              std::size_t size) {
-  std::map<NodeId, std::vector<DeviceId>> by_node;
-  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
-    if (cluster.model(DeviceId{d}).name != type) continue;
-    std::vector<DeviceId>& group = by_node[cluster.devices[d].node];
-    group.emplace_back(d);
-    if (group.size() == size) return group;
-  }
-  return std::nullopt;
-}
-
 /// A kernel of a group's first device.
 struct GroupKernel {
   LayerId layer;

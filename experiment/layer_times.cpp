@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -16,6 +18,16 @@
 namespace parsim::experiment {
 
 namespace {
+
+/// Letters and digits alone, all small.
+std::string letters_of(std::string_view text) {
+  std::string letters;
+  for (const char c : text) {
+    const auto plain = static_cast<unsigned char>(c);
+    if (std::isalnum(plain) != 0) letters += static_cast<char>(std::tolower(plain));
+  }
+  return letters;
+}
 
 using What = LayerTime::What;
 
@@ -77,6 +89,18 @@ std::vector<LayerTime> read_layer_times(std::string_view text, const std::string
   return times;
 }
 
+std::optional<std::vector<DeviceId>> group_in(const Cluster& cluster, const std::string& type,
+                                              std::size_t size) {
+  std::map<NodeId, std::vector<DeviceId>> by_node;
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    if (cluster.model(DeviceId{d}).name != type) continue;
+    std::vector<DeviceId>& group = by_node[cluster.devices[d].node];
+    group.emplace_back(d);
+    if (group.size() == size) return group;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> layer_times_warnings(const std::vector<LayerTime>& times,
                                               const std::string& file, const Cluster& cluster,
                                               Precision precision) {
@@ -85,7 +109,29 @@ std::vector<std::string> layer_times_warnings(const std::vector<LayerTime>& time
     types.insert(cluster.model(gpu).name);
   }
   std::vector<std::string> warnings;
+  // Metis' names of files: "DeviceType.A100_tp1_bs1.json".
+  constexpr std::string_view before = "DeviceType.";
+  if (const std::size_t at = file.rfind(before); at != std::string::npos) {
+    const std::string word = file.substr(at + before.size());
+    const std::string said = word.substr(0, word.find('_'));
+    const auto other = [&](const std::string& type) {
+      return letters_of(type).find(letters_of(said)) == std::string::npos;
+    };
+    if (!said.empty() && std::all_of(types.begin(), types.end(), other)) {
+      warnings.push_back(fmt::format("{}: times of {} by its name count as those of {}", file, said,
+                                     fmt::join(types, ", ")));
+    }
+  }
   for (const std::string& type : types) {
+    std::set<std::size_t> groups;
+    for (const LayerTime& time : times) {
+      if (time.device == type && time.precision == precision) groups.insert(time.group);
+    }
+    for (const std::size_t group : groups) {
+      if (group_in(cluster, type, group)) continue;
+      warnings.push_back(fmt::format(
+          "{}: times of groups of {} {} are left out: no machine has as many", file, group, type));
+    }
     const bool has = std::any_of(times.begin(), times.end(), [&](const LayerTime& time) {
       return time.device == type && time.precision == precision;
     });

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,13 @@ struct LayerTime {
 [[nodiscard]] std::vector<LayerTime> read_layer_times(std::string_view text,
                                                       const std::string& file);
 
-/// A line for each type of GPU of the cluster without a time in this precision.
+/// The first `size` GPUs of the type in one machine; nothing where no machine has as many.
+[[nodiscard]] std::optional<std::vector<DeviceId>> group_in(const Cluster& cluster,
+                                                            const std::string& type,
+                                                            std::size_t size);
+
+/// A line for each type of GPU of the cluster without a time in this precision, or with times of
+/// larger groups than a machine has, and for a file of Metis whose name says another GPU.
 [[nodiscard]] std::vector<std::string> layer_times_warnings(const std::vector<LayerTime>& times,
                                                             const std::string& file,
                                                             const Cluster& cluster,

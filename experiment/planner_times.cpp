@@ -80,9 +80,9 @@ std::vector<LayerTime> read_sailor(const json::Node& root, const LayerTime& any,
 
 /// The number after `mark` in the file's name.
 std::int64_t number_in_name(const std::string& file, std::string_view mark) {
-  const std::size_t at = file.rfind(mark);
-  const std::string digits =
-      at == std::string::npos ? "" : file.substr(at + mark.size(), file.size());
+  const std::string name = file.substr(file.rfind('/') + 1);
+  const std::size_t at = name.rfind(mark);
+  const std::string digits = at == std::string::npos ? "" : name.substr(at + mark.size());
   const auto number =
       to_number<std::int64_t>(digits.substr(0, digits.find_first_not_of("0123456789")));
   if (number && *number > 0 && *number <= most) return *number;

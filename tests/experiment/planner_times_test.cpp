@@ -120,6 +120,26 @@ TEST_CASE("planner times: --profile reads a file once, and no endless one") {
   CHECK(pipe.exit_code == 0);
 }
 
+TEST_CASE("planner times: another GPU in a file's name, and groups that no machine has, are said") {
+  const auto warnings = [](const std::string& file, std::size_t group, const std::string& cluster) {
+    LayerTime time;
+    time.device = "v100-sxm2";
+    time.precision = Precision::fp16;
+    time.group = group;
+    return layer_times_warnings({time}, file, topologies::load_cluster(cluster, "test"),
+                                Precision::fp16);
+  };
+  const std::string two = "nodes:1x2,device=v100-sxm2";
+  CHECK(warnings("DeviceType.V100_tp1_bs1.json", 1, two).empty());
+  CHECK(warnings("mine.json", 2, two).empty());
+  CHECK(warnings("x/DeviceType.A100_tp1_bs1.json", 1, two) ==
+        std::vector<std::string>{"x/DeviceType.A100_tp1_bs1.json: times of A100 by its name count "
+                                 "as those of v100-sxm2"});
+  CHECK(warnings("mine.json", 2, "nodes:2x1,device=v100-sxm2,inter=10GB/s") ==
+        std::vector<std::string>{"mine.json: times of groups of 2 v100-sxm2 are left out: no "
+                                 "machine has as many"});
+}
+
 TEST_CASE("planner times: --profile prices blocks by them, of the only type of GPU") {
   const testing::TemporaryFolder folder;
   const std::string file = folder.write(
