@@ -358,10 +358,13 @@ Outcome run_explain(const experiment::Arguments& arguments) {
       "one layer were split that way and all others stayed");
   const LaunchesRow launches = most_launches(experiment, run.dag);
   if (launches.kernels > 0) {
+    // Without what it waits for its host now.
+    const Seconds step =
+        run.result.step_time - parts[static_cast<std::size_t>(experiment::StepPart::delays)];
     document.notes.push_back(fmt::format(
         "the host of {} launches {:.0f} kernels a step: if it takes longer than {:.3g} us for "
         "each, the step waits for it (--launch-interval)",
-        launches.device, launches.kernels, run.result.step_time.count() * 1e6 / launches.kernels));
+        launches.device, launches.kernels, step.count() * 1e6 / launches.kernels));
   }
   const bool gathers = std::any_of(planned.plan.layers.begin(), planned.plan.layers.end(),
                                    [](const LayerPlan& layer) { return layer.zero.stage == 3; });

@@ -285,6 +285,15 @@ std::optional<std::string> other_gpu(const experiment::KinetoTrace& trace, const
                      product->second, known, cluster[device].name, model);
 }
 
+/// The same of the number of GPUs in the job.
+std::optional<std::string> other_size(const experiment::KinetoTrace& trace,
+                                      const Cluster& cluster) {
+  const std::size_t gpus = devices_of(cluster, DeviceKind::gpu).size();
+  if (!trace.ranks || *trace.ranks == static_cast<std::int64_t>(gpus)) return std::nullopt;
+  return fmt::format("the trace is of a job of {} ranks, and compared with a step of '{}', {} GPUs",
+                     *trace.ranks, cluster.name, gpus);
+}
+
 void check_measured(const MeasuredStep& step, const Network& network, Precision precision,
                     const Cluster& cluster, const std::string& path) {
   if (step.measured_mfu <= experiment::highest_mfu(network, precision)) return;
@@ -349,6 +358,7 @@ Outcome run_import(const experiment::Arguments& arguments) {
   check_measured(step, experiment.network, planned.plan.precision, experiment.cluster,
                  shown_path(path));
   if (const auto other = other_gpu(trace, experiment.cluster, device)) step.notes.push_back(*other);
+  if (const auto other = other_size(trace, experiment.cluster)) step.notes.push_back(*other);
   if (file) {
     if (step.profile.kernels.empty()) {
       throw InputError("-o", fmt::format("'{}' has no kernel of a shape that the plan has", path),

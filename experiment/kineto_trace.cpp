@@ -276,6 +276,8 @@ class TraceBuilder {
       shapes_.dims.back().push_back(whole);
     } else if (depth_ == 2 && keys_[1] == "distributedInfo" && keys_[2] == "rank") {
       trace_.rank = whole;
+    } else if (depth_ == 2 && keys_[1] == "distributedInfo" && keys_[2] == "world_size") {
+      trace_.ranks = whole;
     } else if (is_of_device("id")) {
       device_ = whole;
     }

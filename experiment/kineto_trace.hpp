@@ -55,6 +55,7 @@ struct KinetoTrace {
   std::vector<TraceEvent> events;
   std::vector<std::int64_t> gpus;                ///< CUDA's numbers of those that worked, ascending
   std::optional<std::int64_t> rank;              ///< of the process in its job
+  std::optional<std::int64_t> ranks;             ///< of the job (world_size)
   std::map<std::int64_t, std::string> products;  ///< names of GPUs: "NVIDIA H100 80GB HBM3"
 
   [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {

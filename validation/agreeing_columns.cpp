@@ -56,6 +56,13 @@ void check_column_names(const Claim& claim) {
     std::vector<std::string_view> ours;  // one of them
   };
   static const std::vector<Name> names = {
+      {"gpus", {"n_gpus", "cluster"}},
+      {"num_gpus", {"n_gpus", "cluster"}},
+      {"n_gpu", {"n_gpus", "cluster"}},
+      {"ngpus", {"n_gpus", "cluster"}},
+      {"gpu_count", {"n_gpus", "cluster"}},
+      {"devices", {"n_gpus", "cluster"}},
+      {"world_size", {"n_gpus", "cluster"}},
       {"batch_size", {"batch_per_gpu", "global_batch"}},
       {"minibatch", {"batch_per_gpu", "global_batch"}},
       {"per_gpu_batch", {"batch_per_gpu", "global_batch"}},

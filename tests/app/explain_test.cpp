@@ -71,6 +71,17 @@ TEST_CASE("explain: a host that is slow to launch takes its time for every kerne
   arguments.values["--launch-interval"] = {"1ms"};
   const auto slow = nlohmann::json::parse(run_explain(arguments).document.json);
   CHECK(slow["step_time_s"] == testing::approx(kernels * 1e-3));
+  // From which interval on a step waits does not depend on the interval that it has.
+  const auto limit = [&] {
+    for (const std::string& note : run_explain(arguments).document.notes) {
+      const std::size_t at = note.find("longer than ");
+      if (at != std::string::npos) return std::stod(note.substr(at + 12));
+    }
+    return 0.0;
+  };
+  const double waits_from = limit();
+  arguments.values.erase("--launch-interval");
+  CHECK(waits_from == testing::approx(limit()).epsilon(0.02));
   // A host that is faster than the device on the whole never keeps it waiting.
   arguments.values["--launch-interval"] = {"1ns"};
   const auto fast = nlohmann::json::parse(run_explain(arguments).document.json);

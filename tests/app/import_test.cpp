@@ -43,6 +43,11 @@ TEST_CASE("import: the first line says both MFUs and where the points went") {
   CHECK(result["inputs"]["trace"] == "trace.json");
   CHECK(result["notes"] == json::array({"the trace is of 'NVIDIA H100 80GB HBM3', that is "
                                         "h100-sxm5, and compared with gpu1, a t4"}));
+  Words larger = traced_run;
+  larger[3] = "star:4,device=h100-sxm5,rate=12GB/s,latency=1us";
+  CHECK(json::parse(import_trace(folder, {"--json"}, larger).out)["notes"] ==
+        json::array({"the trace is of a job of 2 ranks, and compared with a step of "
+                     "'star:4,device=h100-sxm5,rate=12GB/s,latency=1us', 4 GPUs"}));
   double points = 0, predicted = 0, measured = 0;
   for (const json& part : result["parts"]) {
     points += part["mfu_points"].get<double>();

@@ -73,6 +73,15 @@ TEST_CASE("agreeing columns: batches of a step, and of each GPU") {
         "f:2:batch_size: '512' of a training step, in a column that is not read; accepted: column "
         "batch_per_gpu or global_batch");
   CHECK(step_refusal("batch_size,batch_per_gpu", "512,512") == "accepted");
+  CHECK(testing::refusal_of([] {
+          static_cast<void>(Training(
+              read_measurements("network,precision,value,unit,gpu,batch_per_gpu,world_size\n"
+                                "lenet5,fp16,16,ms,a100,32,8\n",
+                                "f.csv", "f")
+                  .at(0)));
+        }) ==
+        "f:2:world_size: '8' of a training step, in a column that is not read; accepted: "
+        "column n_gpus or cluster");
   CHECK(step_refusal("batch_per_gpu,gradient_accumulation_steps", "8,4")
             .ends_with("accepted: column grad_accum"));
 }
