@@ -13,6 +13,7 @@
 #include "core/text.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
+#include "validation/parallelism_column.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_names.hpp"
 
@@ -106,6 +107,14 @@ void check_data_parallelism(const Claim& claim, std::int64_t devices) {
                                                                        {"recompute_every", "1"},
                                                                        {"sequence_parallel", "no"},
                                                                        {"pipeline_sends", ""}};
+  const std::int32_t stage = zero_stage_of(claim).value_or(0);
+  if (stage != 0 && column(claim, "zero_stage").empty()) {
+    throw InputError(location_of(claim, "parallelism"),
+                     fmt::format("'{}' is ZeRO stage {}, but without micro_batch the row is data "
+                                 "parallelism",
+                                 column(claim, "parallelism"), stage),
+                     "accepted: with column micro_batch, the samples of a replica at once");
+  }
   const auto refuse = [&](std::string_view name, std::string_view accepted) {
     throw InputError(
         location_of(claim, name),

@@ -12,6 +12,7 @@
 #include "experiment/run.hpp"
 #include "validation/agreeing_columns.hpp"
 #include "validation/measurements.hpp"
+#include "validation/parallelism_column.hpp"
 #include "validation/published_calibration.hpp"
 #include "validation/published_collective.hpp"
 #include "validation/published_kernel.hpp"
@@ -317,6 +318,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
     }
     check_unit(claim);
     check_column_names(claim);
+    check_parallelism(claim);
     const Cluster cluster = cluster_of(claim);
     if (has_layout(claim) && !has_layout_file(claim)) static_cast<void>(layout_of(claim));
     if (!has_layout(claim)) {

@@ -19,6 +19,7 @@
 #include "strategies/layout.hpp"
 #include "strategies/price.hpp"
 #include "validation/measurements.hpp"
+#include "validation/parallelism_column.hpp"
 #include "validation/published_machines.hpp"
 
 namespace parsim::validation {
@@ -131,7 +132,7 @@ ZeroGroup zero_group_of(const Claim& claim) {
     if (text.empty()) continue;
     return experiment::parse_zero_group(text, location_of(claim, key));
   }
-  return {0, column_contains(claim, "parallelism", "HYBRID_SHARD")};
+  return {0, shards_in_machines(claim)};
 }
 
 /// Column `recompute`: a word of --recompute, yes for full, no or nothing for none. Without it
@@ -259,19 +260,14 @@ Bytes bucket_of(const Claim& claim, Precision reduced) {
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
   if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
   // Stage 3 gathers weights by buckets, too (lowering/zero_schedule.hpp): of all, once a step.
-  const bool usual =
-      !has_layout(claim) || column(claim, "zero_stage") == "3" || has_torch_buckets(claim);
+  const bool usual = !has_layout(claim) || zero_stage_of(claim) == 3 || has_torch_buckets(claim);
   return usual ? strategies::StrategyOptions{}.bucket : all;
 }
 
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.bucket = bucket_of(claim, input.reduce_precision);
   input.reduce_every = reduced_in(claim);
-  const std::string stage = column(claim, "zero_stage");
-  if (!stage.empty()) {
-    input.zero_stage =
-        static_cast<std::int32_t>(parse_whole(stage, location_of(claim, "zero_stage"), 0, 3));
-  }
+  input.zero_stage = zero_stage_of(claim);
   if (input.zero_stage.value_or(0) > 0) input.zero_group = zero_group_of(claim);
   input.sequence_parallel = column(claim, "sequence_parallel") == "yes";
   input.tensor_overlap = overlaps_products(claim);

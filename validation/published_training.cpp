@@ -22,6 +22,7 @@
 #include "strategies/strategies.hpp"
 #include "topologies/changes.hpp"
 #include "validation/agreeing_columns.hpp"
+#include "validation/parallelism_column.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 
@@ -292,6 +293,7 @@ Training::Training(const Claim& claim, std::optional<Seconds> launch)
       tiles_(sim::make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   check_column_names(claim);
+  check_parallelism(claim);
   const Network network = experiment::on_devices(load_network_of(claim), network_of(claim),
                                                  dims_of(claim), cluster_, std::nullopt)
                               .network;

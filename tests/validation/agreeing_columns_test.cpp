@@ -90,7 +90,7 @@ TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or 
   CHECK(step_refusal("tp", "8") ==
         "f:2:tp: 8, but without micro_batch the row is data parallelism; accepted: 1, or with "
         "column micro_batch, the samples of a replica at once");
-  for (const char* other : {"tp=2", "cp=2", "pp=2", "vp=2", "ep=2", "etp=2", "dp=4", "zero_stage=7",
+  for (const char* other : {"tp=2", "cp=2", "pp=2", "vp=2", "ep=2", "etp=2", "dp=4", "zero_stage=1",
                             "recompute=full", "recompute=yes", "recompute_every=2", "layout=1/1",
                             "grad_accum=4", "sequence_parallel=yes"}) {
     CAPTURE(other);

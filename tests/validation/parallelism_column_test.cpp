@@ -1,0 +1,140 @@
+// What column `parallelism` of a measured step decides.
+#include "validation/parallelism_column.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "tests/support/refusal.hpp"
+#include "validation/measurements.hpp"
+#include "validation/predict_published.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_plan.hpp"
+#include "validation/published_training.hpp"
+
+namespace parsim::validation {
+namespace {
+
+/// A small GPT on eight A100, with fields of `columns`, as in "zero_stage,tp".
+Claim claim_of(const std::string& parallelism, const std::string& columns = "micro_batch",
+               const std::string& fields = "2") {
+  return read_measurements(
+             "network,n_gpus,gpu,cluster,precision,seq_len,value,unit,parallelism," + columns +
+                 "\n\"gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128\",8,a100,"
+                 "\"nodes:1x8,device=a100-sxm4-80,intra=240GB/s\",bf16,32,16,ms,\"" +
+                 parallelism + "\"," + fields + "\n",
+             "f.csv", "f")
+      .at(0);
+}
+
+ZeroSharding zero_of(const Claim& claim) {
+  const Network network = networks::load_network(network_of(claim), {}, "test");
+  const Cluster cluster = cluster_of(claim);
+  const auto cost = sim::make_tile_costs(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
+  return published_plan(claim, input).layers[0].zero;
+}
+
+int stage(const std::string& parallelism, const std::string& zero_stage = "") {
+  return zero_of(claim_of(parallelism, "micro_batch,zero_stage", "2," + zero_stage)).stage;
+}
+
+std::string parallelism_refusal(const std::string& parallelism,
+                                const std::string& columns = "micro_batch",
+                                const std::string& fields = "2") {
+  const Claim claim = claim_of(parallelism, columns, fields);
+  const std::string found = testing::refusal_of([&] { static_cast<void>(Training(claim)); });
+  // What is counted as not predicted, and calibrates nothing.
+  const std::string reason = PublishedPredictor::not_expressible(claim);
+  CHECK((reason.empty() ? "accepted" : reason) == found);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("parallelism: words of ZeRO and FSDP decide the stage where zero_stage is empty") {
+  for (const auto& [text, expected] : {std::pair{std::string("FSDP FULL_SHARD"), 3},
+                                       {"full_shard", 3},
+                                       {"FSDP full-shard", 3},
+                                       {"HYBRID_SHARD", 3},
+                                       {"FSDP _HYBRID_SHARD_ZERO2", 2},
+                                       {"HSDP", 3},
+                                       {"DP sync: FSDP SHARD_GRAD_OP", 2},
+                                       {"FSDP NO_SHARD", 0},
+                                       {"FSDP", 3},
+                                       {"FSDP2", 3},
+                                       {"ZeRO-1 over 8", 1},
+                                       {"ZeRO-2", 2},
+                                       {"ZeRO 3", 3},
+                                       {"zero3", 3},
+                                       {"DeepSpeed ZeRO stage 3", 3},
+                                       {"FULL_SHARD (ZeRO-3)", 3},
+                                       {"ZeRO-0", 0},
+                                       {"DDP", 0},
+                                       {"data", 0},
+                                       {"", 0}}) {
+    CAPTURE(text);
+    CHECK(stage(text) == expected);
+  }
+  CHECK(stage("FSDP", "2") == 2);
+  CHECK(stage("FSDP SHARD_GRAD_OP", "2") == 2);
+  CHECK(stage("ZeRO", "1") == 1);
+  const auto in_machines = [](const char* text) {
+    return zero_of(claim_of(text)).group == ZeroGroup{0, true};
+  };
+  CHECK(in_machines("FSDP HYBRID_SHARD"));
+  CHECK(in_machines("hybrid sharding"));
+  CHECK(in_machines("HSDP"));
+  CHECK_FALSE(in_machines("FSDP FULL_SHARD"));
+}
+
+TEST_CASE("parallelism: stages that contradict each other are refused") {
+  const std::string accepted =
+      "; accepted: one stage (FULL_SHARD and HYBRID_SHARD are 3, SHARD_GRAD_OP is 2)";
+  CHECK(parallelism_refusal("FSDP FULL_SHARD", "micro_batch,zero_stage", "2,2") ==
+        "f:2:parallelism: 'FSDP FULL_SHARD' names ZeRO stage 3, and column zero_stage stage 2" +
+            accepted);
+  CHECK(parallelism_refusal("FULL_SHARD, ZeRO-2") ==
+        "f:2:parallelism: 'FULL_SHARD, ZeRO-2' names ZeRO stage 2, and also stage 3" + accepted);
+  CHECK(parallelism_refusal("ZeRO") ==
+        "f:2:parallelism: 'ZeRO' names ZeRO without its stage; accepted: ZeRO-1, ZeRO-2, ZeRO-3, "
+        "or column zero_stage");
+  CHECK(parallelism_refusal("ZeRO-3", "batch_per_gpu", "2") ==
+        "f:2:parallelism: 'ZeRO-3' is ZeRO stage 3, but without micro_batch the row is data "
+        "parallelism; accepted: with column micro_batch, the samples of a replica at once");
+}
+
+TEST_CASE("parallelism: kinds that are named have their degree in a column") {
+  const std::string accepted =
+      "; accepted: columns tp, pp, cp and ep with micro_batch, the samples of a replica at once, "
+      "or layout_file";
+  CHECK(parallelism_refusal("tensor parallel 8") ==
+        "f:2:parallelism: 'tensor parallel 8' names tensor parallelism, and column tp is empty" +
+            accepted);
+  CHECK(parallelism_refusal("PP4") ==
+        "f:2:parallelism: 'PP4' names pipeline parallelism, and column pp is empty" + accepted);
+  CHECK(parallelism_refusal("3D") ==
+        "f:2:parallelism: '3D' names several kinds of parallelism, and columns tp, pp, cp and ep "
+        "are empty" +
+            accepted);
+  CHECK(parallelism_refusal("TP8", "micro_batch,tp", "2,4") ==
+        "f:2:parallelism: 'TP8' names tp 8, and column tp is 4; accepted: the same degree in both");
+  for (const char* text :
+       {"tensor", "TP8", "tp=8", "8-way TP", "TP + DP", "TP DP", "DP2xTP4", "DP2TP4",
+        "tensor_model_parallel_size=8", "TensorParallel", "pipeline", "CP2", "context parallel",
+        "EP8", "expert parallelism", "hybrid", "model parallel", "4D"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).ends_with(accepted));
+    CHECK(parallelism_refusal(text, "batch_per_gpu", "2").ends_with(accepted));
+  }
+  CHECK(parallelism_refusal("tensor", "micro_batch,tp", "2,8") == "accepted");
+  CHECK(parallelism_refusal("FSDP8 TP1 PP1 CP1") == "accepted");
+  CHECK(parallelism_refusal("TP2 PP2 DP2", "micro_batch,tp,pp", "2,2,2") == "accepted");
+  CHECK(parallelism_refusal("3D", "micro_batch,tp,pp", "2,2,2") == "accepted");
+  CHECK(parallelism_refusal("DP, TensorFlow with tensor cores") == "accepted");
+}
+
+}  // namespace parsim::validation

@@ -1,0 +1,180 @@
+#include "validation/parallelism_column.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "validation/published_machines.hpp"
+
+namespace parsim::validation {
+
+namespace {
+
+constexpr std::string_view name = "parallelism";
+
+bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// The column in small letters; '_' for blanks, hyphens and the x of "TP8xPP4", and between a
+/// number and a letter after it.
+std::string plain_text(const Claim& claim) {
+  std::string plain;
+  for (const char c : column(claim, name)) {
+    const char small = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const bool after_number = !plain.empty() && is_digit(plain.back());
+    if (c == ' ' || c == '-' || (small == 'x' && after_number)) {
+      plain += '_';
+      continue;
+    }
+    if (after_number && is_alnum(c) && !is_digit(c)) plain += '_';
+    plain += small;
+  }
+  return plain;
+}
+
+/// What follows each place where a word of the text begins with `word`.
+std::vector<std::string_view> after(std::string_view text, std::string_view word) {
+  std::vector<std::string_view> rests;
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if (at == 0 || !is_alnum(text[at - 1])) rests.push_back(text.substr(at + word.size()));
+  }
+  return rests;
+}
+
+bool has(std::string_view text, std::string_view word) { return !after(text, word).empty(); }
+
+/// The number that the text begins with, after signs such as in "=8" and "_8"; "" if none.
+std::string_view number_at(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of("_=:"), text.size()));
+  const auto end = std::find_if_not(text.begin(), text.end(), is_digit);
+  return text.substr(0, static_cast<std::size_t>(end - text.begin()));
+}
+
+bool ends_word(std::string_view rest) { return rest.empty() || !is_alnum(rest.front()); }
+
+[[noreturn]] void refuse(const Claim& claim, const std::string& found, std::string_view accepted) {
+  throw InputError(location_of(claim, name), fmt::format("'{}' {}", column(claim, name), found),
+                   fmt::format("accepted: {}", accepted));
+}
+
+/// The stages that the column's words name, not of FSDP alone.
+std::vector<std::int32_t> named_stages(const Claim& claim, std::string_view text) {
+  std::vector<std::int32_t> stages;
+  // PyTorch's _HYBRID_SHARD_ZERO2 is named by its ZeRO2.
+  const bool second = text.find("hybrid_shard_zero2") != text.npos;
+  constexpr std::pair<std::string_view, std::int32_t> words[] = {
+      {"full_shard", 3}, {"hybrid_shard", 3}, {"hsdp", 3}, {"shard_grad_op", 2}, {"no_shard", 0}};
+  for (const auto& [word, stage] : words) {
+    if (has(text, word) && !(second && word == "hybrid_shard")) stages.push_back(stage);
+  }
+  for (std::string_view rest : after(text, "zero")) {
+    const bool whole = ends_word(rest) || is_digit(rest.front());
+    for (const std::string_view filler : {"_", "stage"}) {
+      if (rest.starts_with(filler)) rest.remove_prefix(filler.size());
+    }
+    const std::string_view number = number_at(rest);
+    if (number.size() == 1 && number <= "3") {
+      stages.push_back(number.front() - '0');
+    } else if (whole && column(claim, "zero_stage").empty()) {
+      refuse(claim, "names ZeRO without its stage", "ZeRO-1, ZeRO-2, ZeRO-3, or column zero_stage");
+    }
+  }
+  return stages;
+}
+
+constexpr std::string_view columns_of_degrees =
+    "columns tp, pp, cp and ep with micro_batch, the samples of a replica at once, or layout_file";
+
+/// A kind of parallelism, the column of its degree, which is also its short name, and a longer one.
+struct Kind {
+  std::string_view kind, column, long_name;
+};
+constexpr Kind kinds[] = {{"tensor", "tp", "tensor"},
+                          {"pipeline", "pp", "pipeline"},
+                          {"context", "cp", "context_parallel"},
+                          {"expert", "ep", "expert_parallel"}};
+
+void check_degree(const Claim& claim, std::string_view text, const Kind& kind) {
+  const std::string given = column(claim, kind.column);
+  bool named = false;
+  for (const std::string_view word : {kind.column, kind.long_name}) {
+    for (std::string_view rest : after(text, word)) {
+      const bool whole = ends_word(rest) || is_digit(rest.front()) ||
+                         rest.starts_with("parallel") || rest.starts_with("ism");
+      if (!whole || rest.starts_with("_core")) continue;  // TensorFlow, tensor cores
+      for (const std::string_view filler : {"_", "model_", "parallel", "ism", "_size"}) {
+        if (rest.starts_with(filler)) rest.remove_prefix(filler.size());
+      }
+      const std::string_view number = number_at(rest);
+      named = named || number != "1";
+      if (number.empty() || given.empty() || number == given) continue;
+      refuse(
+          claim,
+          fmt::format("names {} {}, and column {} is {}", kind.column, number, kind.column, given),
+          "the same degree in both");
+    }
+  }
+  if (!named || !given.empty()) return;
+  refuse(claim, fmt::format("names {} parallelism, and column {} is empty", kind.kind, kind.column),
+         columns_of_degrees);
+}
+
+/// "3D", "hybrid" and "model parallel" name several kinds; those of convolutional networks may be
+/// of other things.
+void check_several(const Claim& claim, std::string_view text) {
+  const auto given = [&](std::string_view key) { return !column(claim, key).empty(); };
+  const bool degrees = std::any_of(std::begin(kinds), std::end(kinds),
+                                   [&](const Kind& kind) { return given(kind.column); });
+  if (degrees || (!given("seq_len") && !given("micro_batch"))) return;
+  for (const std::string_view word : {"3_d", "4_d", "5_d", "hybrid", "model_parallel"}) {
+    for (const std::string_view rest : after(text, word)) {
+      if (rest.starts_with("_shard")) continue;
+      refuse(claim, "names several kinds of parallelism, and columns tp, pp, cp and ep are empty",
+             columns_of_degrees);
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<std::int32_t> zero_stage_of(const Claim& claim) {
+  const std::string text = plain_text(claim), given = column(claim, "zero_stage");
+  std::optional<std::int32_t> stage;
+  if (!given.empty()) {
+    stage = static_cast<std::int32_t>(parse_whole(given, location_of(claim, "zero_stage"), 0, 3));
+  }
+  for (const std::int32_t named : named_stages(claim, text)) {
+    if (stage.value_or(named) != named) {
+      refuse(claim,
+             fmt::format("names ZeRO stage {}, and {} stage {}", named,
+                         given.empty() ? "also" : "column zero_stage", *stage),
+             "one stage (FULL_SHARD and HYBRID_SHARD are 3, SHARD_GRAD_OP is 2)");
+    }
+    stage = named;
+  }
+  if (!stage && has(text, "fsdp")) stage = 3;
+  return stage;
+}
+
+bool shards_in_machines(const Claim& claim) {
+  const std::string text = plain_text(claim);
+  return has(text, "hybrid_shard") || has(text, "hsdp");
+}
+
+void check_parallelism(const Claim& claim) {
+  static_cast<void>(zero_stage_of(claim));
+  if (!column(claim, "layout_file").empty()) return;
+  const std::string text = plain_text(claim);
+  for (const Kind& kind : kinds) check_degree(claim, text, kind);
+  check_several(claim, text);
+}
+
+}  // namespace parsim::validation
