@@ -67,6 +67,15 @@ void note_power(const DeviceModel& model, const FittedStep& row, std::vector<std
                         named(row), to_text(*row.power), model.name, to_text(*own), to_text(*own)));
 }
 
+/// nearest() takes rows of another kind only where there are no others.
+void note_kind(const Network& network, const FittedStep& row, std::vector<std::string>& notes) {
+  const bool attends = attention_of(network).has_value();
+  if (row.attends == attends) return;
+  notes.push_back(fmt::format("{}: a step of {}, which says little of the kernels of {}",
+                              named(row), row.attends ? "a transformer" : "no transformer",
+                              attends ? "a transformer" : "other networks"));
+}
+
 class Calibrated final : public ChangedCosts {
  public:
   Calibrated(std::unique_ptr<CostModel> base, std::vector<double> kernels)
@@ -186,6 +195,7 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
       if (row->host) counts.push_back(row->devices);
       calibration.by.push_back(*row);
     }
+    note_kind(network, *counting.front(), calibration.notes);
     const double factor = middle_of(std::move(factors));
     note_disagreement(model.name, counting, factor, calibration.notes);
     for (const std::size_t d : devices) calibration.kernels[d] = factor;
@@ -233,10 +243,29 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
   }
 }
 
-std::vector<std::string> calibration_warnings(const RunCalibration& calibration) {
-  constexpr double most = 5;  // where the fit of a run ends
+std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
+                                              sim::Fusion fusion) {
+  constexpr double most = 5;                 // where the fit of a run ends
+  constexpr Seconds longest_launch{500e-6};  // of the systems of core/measured_links.cpp: 86 us
   std::vector<std::string> warnings = calibration.notes;
   for (const FittedStep& row : calibration.by) {
+    if (row.launch.value_or(Seconds{}) > longest_launch) {
+      warnings.push_back(
+          fmt::format("{}: a launch of {}, more than any measured system takes; "
+                      "check its unit of time and its size",
+                      named(row), to_text(*row.launch)));
+    }
+    if (row.collective) continue;
+    if (row.memory > 1) {
+      warnings.push_back(
+          fmt::format("{}: as predicted it needs {:.0f} % of its GPU's memory; check "
+                      "its batch, zero_stage, recompute, tp and pp",
+                      named(row), 100 * row.memory));
+    }
+    if (row.fusion != fusion) {
+      warnings.push_back(fmt::format("{}: predicted with --fusion {}, and the run with --fusion {}",
+                                     named(row), to_text(row.fusion), to_text(fusion)));
+    }
     if (row.links && *row.links < 1.001 / most) {
       warnings.push_back(fmt::format(
           "{}:{}: links between machines reach {:.3g} of their rate, where the fit ends; check the "

@@ -9,17 +9,20 @@
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
 #include "core/network.hpp"
+#include "sim/fusion.hpp"
 
 namespace parsim::experiment {
 
 /// What one measured row fits: a step, or a collective.
 struct FittedStep {
-  std::string set, name;         ///< file and row
-  std::string machine, gpu;      ///< as the row calls them
-  std::string device;            ///< type of its GPUs
-  std::optional<Watts> power{};  ///< that one of them draws at most
-  std::string network;           ///< as loaded
-  bool attends = false;          ///< a transformer
+  std::string set, name;                   ///< file and row
+  std::string machine, gpu;                ///< as the row calls them
+  std::string device;                      ///< type of its GPUs
+  std::optional<Watts> power{};            ///< that one of them draws at most
+  std::string network;                     ///< as loaded
+  bool attends = false;                    ///< a transformer
+  sim::Fusion fusion = sim::Fusion::none;  ///< whose kernels it ran
+  double memory = 0;                       ///< that its plan needs, as a share of its GPU's
   Precision precision = Precision::fp32;
   std::string profile;            ///< file whose layer times the row was predicted with
   double kernels = 1;             ///< factor of kernel times
@@ -62,8 +65,10 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
                             const std::string& profile, Seconds launch_interval);
 
 /// The notes, and a line for each row that makes kernels five times faster or slower than the model
-/// has them, or more, which is more likely a wrong unit, batch or GPU.
-[[nodiscard]] std::vector<std::string> calibration_warnings(const RunCalibration& calibration);
+/// has them, or more, which is more likely a wrong unit, batch or GPU; that cannot have run, for
+/// its plan needs more memory than its GPUs have; or that ran other kernels than the run.
+[[nodiscard]] std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
+                                                            sim::Fusion fusion);
 
 /// `base` with kernels of each device taking `kernels[device]` times as long.
 [[nodiscard]] std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,

@@ -276,7 +276,7 @@ Experiment::Experiment(const Request& asked)
     calibration = calibration_of(request.fitted, network, request.precision, cluster);
     check_calibrated_costs(*calibration, request.costs, request.profile,
                            request.sim.launch_interval);
-    warn(calibration_warnings(*calibration));
+    warn(calibration_warnings(*calibration, request.sim.fusion));
     cluster = with_links_between_machines(std::move(cluster), calibration->links);
   }
   const auto start = std::chrono::steady_clock::now();

@@ -234,12 +234,17 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
       const SingleStep single = single_step(claim);
       step.kernels = claim.expected * 1e-3 / (single.others + single.squares);
       step.power = single.power;
+      step.fusion = fusion_of(claim);
       continue;
     }
     machines[i] = machines_of(claim);
     trainings[i] =
         std::make_unique<Training>(claim, launch_for(step, machines[i] > 1, collectives));
     step.power = power_in(trainings[i]->cluster(), step.device);
+    step.fusion = trainings[i]->fusion();
+    const PeakMemory& memory = trainings[i]->memory();
+    step.memory =
+        static_cast<double>(memory.needed.value) / static_cast<double>(memory.memory.value);
     if (machines[i] > 1) {
       across[fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
                          column(claim, "framework"))]

@@ -68,6 +68,7 @@ class Training {
   /// Of the device with the highest share of memory used, with the default headroom.
   [[nodiscard]] const PeakMemory& memory() const { return memory_; }
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
+  [[nodiscard]] sim::Fusion fusion() const { return options_.fusion; }
   /// Seconds of a step of the row.
   [[nodiscard]] double measured(const Claim& claim) const {
     return claim.unit == "ms" ? 1e-3 * claim.expected : samples() / claim.expected;

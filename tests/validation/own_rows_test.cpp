@@ -14,6 +14,7 @@
 #include "validation/published_collective.hpp"
 #include "validation/published_kernel.hpp"
 #include "validation/published_machines.hpp"
+#include "validation/published_plan.hpp"
 
 namespace parsim::validation {
 namespace {
@@ -162,6 +163,46 @@ TEST_CASE("own rows: rows that contradict each other get a warning with both fac
                      name + ", and 2 times by " + name + "; the median of 2 rows, 1.5, is used");
   CHECK(warnings_of({step_of("t4", whole), step_of("t4", 1.1 * whole)},
                     "star:1,device=t4,rate=10GB/s") == "");
+}
+
+TEST_CASE("own rows: other kernels, another kind of network or too much memory get a warning") {
+  const auto warnings = [](const std::string& columns, const std::string& fields,
+                           const std::string& network = "alexnet") {
+    experiment::Request request;
+    request.network = network;
+    request.cluster = "star:1,device=v100-sxm2,rate=10GB/s";
+    request.batch = 4;
+    request.given = {"--precision"};
+    request.fitted = fitted_steps({one_row("model,gpu,n_gpus,batch_per_gpu,value,unit" + columns,
+                                           "alexnet,v100-sxm2,1," + fields)});
+    return join(experiment::Experiment(request).warnings, "\n");
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(warnings("", "64,40,ms").empty());
+  CHECK(says(warnings(",framework", "64,40,ms,\"PyTorch, torch.compile\""),
+             "predicted with --fusion compiled, and the run with --fusion none"));
+  CHECK(says(warnings("", "8192,5000,ms"), "% of its GPU's memory; check its batch"));
+  CHECK(
+      says(warnings("", "64,40,ms", "gpt:layers=1,hidden=64,heads=2,seq_length=16,vocab_size=100"),
+           "a step of no transformer, which says little of the kernels of a transformer"));
+}
+
+TEST_CASE("own rows: the samples of a GPU give the micro-batches, or contradict them") {
+  const auto micro_batches = [](const std::string& columns, const std::string& fields) {
+    return layout_of(one_row("model,gpu,n_gpus,value,unit,batch_per_gpu,micro_batch" + columns,
+                             "gpt2,a100,8,10,s,8," + fields))
+        .micro_batches;
+  };
+  CHECK(micro_batches("", "4") == 2);
+  CHECK(micro_batches(",tp", "4,2") == 4);  // two GPUs are a replica of 16 samples
+  CHECK(micro_batches(",grad_accum", "4,2") == 2);
+  CHECK(testing::refusal_of([&] { (void)micro_batches("", "16"); }) ==
+        "mine:2:micro_batch: 16, but a replica has 8 samples; accepted: a divisor of them");
+  CHECK(testing::refusal_of([&] { (void)micro_batches(",grad_accum", "4,4"); }) ==
+        "mine:2:batch_per_gpu: 8, but micro_batch x grad_accum x dp / n_gpus is 16; accepted: the "
+        "same");
 }
 
 TEST_CASE("own rows: a row of another power limit than the card's gets a note") {

@@ -290,7 +290,8 @@ TEST_CASE("calibration: rows that name their cluster fit the links between its m
   // At the end of the fit a line says so.
   const auto most = fitted_steps({named(1, 1), named(2, 20)});
   const experiment::RunCalibration calibration{{most[1]}, {1}};
-  const std::vector<std::string> lines = experiment::calibration_warnings(calibration);
+  const std::vector<std::string> lines =
+      experiment::calibration_warnings(calibration, sim::Fusion::none);
   REQUIRE(lines.size() == 1);
   CHECK(
       lines[0].ends_with("links between machines reach 0.2 of their rate, where the fit ends; "
