@@ -239,10 +239,11 @@ RunLayout layout_of(const Claim& claim) {
   layout.data = gpus / each;
   layout.micro_batch = count_column(claim, "micro_batch", 1);
   layout.micro_batches = small_column(claim, "grad_accum");
-  const std::int64_t each_gpu = count_column(claim, "batch_per_gpu", 0);
-  if (column(claim, "grad_accum").empty() && each_gpu > 0 &&
-      column(claim, "global_batch").empty()) {
-    const std::int64_t of_replica = each_gpu * gpus / layout.data;
+  // Of all rows with global_batch, whose batch_per_gpu may be a replica's, that one counts.
+  const bool only = column(claim, "global_batch").empty();
+  const std::int64_t samples = only ? gpus * count_column(claim, "batch_per_gpu", 0) : 0;
+  if (samples > 0 && column(claim, "grad_accum").empty()) {
+    const std::int64_t of_replica = samples / layout.data;
     if (of_replica % layout.micro_batch != 0) {
       throw InputError(
           location_of(claim, "micro_batch"),
@@ -251,12 +252,12 @@ RunLayout layout_of(const Claim& claim) {
     }
     layout.micro_batches = static_cast<std::int32_t>(of_replica / layout.micro_batch);
   }
-  if (each_gpu > 0 && column(claim, "global_batch").empty() && each_gpu * gpus != layout.batch()) {
-    throw InputError(
-        location_of(claim, "batch_per_gpu"),
-        fmt::format("{}, but micro_batch x grad_accum x dp / n_gpus is {:.3g}", each_gpu,
-                    static_cast<double>(layout.batch()) / static_cast<double>(gpus)),
-        "accepted: the same");
+  if (samples > 0 && samples != layout.batch()) {
+    throw InputError(location_of(claim, "batch_per_gpu"),
+                     fmt::format("{}, but micro_batch x grad_accum x dp / n_gpus is {:.3g}",
+                                 column(claim, "batch_per_gpu"),
+                                 static_cast<double>(layout.batch()) / static_cast<double>(gpus)),
+                     "accepted: the same");
   }
   check_agrees(claim, "dp", layout.data);
   check_agrees(claim, "global_batch", layout.batch());
