@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/files.hpp"
+#include "validation/known_columns.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
 #include "validation/published_machines.hpp"
@@ -28,12 +30,18 @@ void find_files_of_rows(const std::string& folder, std::vector<validation::Claim
 
 }  // namespace
 
-std::vector<validation::Claim> measured_rows(const std::string& path, const std::string& flag) {
+std::vector<validation::Claim> measured_rows(const std::string& path, const std::string& flag,
+                                             std::vector<std::string>& notes) {
   const std::size_t slash = path.rfind('/');
   std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
   if (set.ends_with(".csv")) set.resize(set.size() - 4);
   std::vector<validation::Claim> claims =
       validation::read_measurements(read_file(path, flag), path, set);
+  if (const std::string unread = validation::unread_columns(claims); !unread.empty()) {
+    std::string note = fmt::format("{}: columns not read: {}", shown_path(path), unread);
+    if (std::find(notes.begin(), notes.end(), note) == notes.end())
+      notes.push_back(std::move(note));
+  }
   find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
   return claims;
 }
@@ -42,7 +50,7 @@ std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& 
                                                 std::vector<std::string>& notes) {
   std::vector<validation::Claim> all;
   for (const std::string& file : files) {
-    std::vector<validation::Claim> rows = measured_rows(file, "--calibrate-with");
+    std::vector<validation::Claim> rows = measured_rows(file, "--calibrate-with", notes);
     if (rows.empty()) {
       throw InputError(file, "no rows", "accepted: a table with a row for each measured step");
     }

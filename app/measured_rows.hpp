@@ -10,9 +10,11 @@
 namespace parsim::app {
 
 /// The rows of a file, as one set of its name. Files that rows name are looked up in the file's
-/// folder. `flag` is the option that names it, for messages.
+/// folder. `flag` is the option that names it, for messages. Columns that are not read become one
+/// of `notes`.
 [[nodiscard]] std::vector<validation::Claim> measured_rows(const std::string& path,
-                                                           const std::string& flag);
+                                                           const std::string& flag,
+                                                           std::vector<std::string>& notes);
 
 /// The rows of the files of --calibrate-with, each marked `calibrate`, without those whose column
 /// `split` says validate or unscored, which `notes` counts. Throws InputError for a file without

@@ -58,12 +58,13 @@ std::vector<validation::Claim> rows_to_predict(const std::vector<validation::Cla
 }
 
 /// Every row of the files, or those that are built in. Files of one name are two sets.
-std::vector<validation::Claim> rows_of(const std::vector<std::string>& files) {
+std::vector<validation::Claim> rows_of(const std::vector<std::string>& files,
+                                       std::vector<std::string>& notes) {
   if (files.empty()) return validation::published_measurements();
   std::vector<validation::Claim> all;
   std::set<std::string> sets;
   for (const std::string& file : files) {
-    std::vector<validation::Claim> rows = measured_rows(file, "--data");
+    std::vector<validation::Claim> rows = measured_rows(file, "--data", notes);
     if (!rows.empty() && !sets.insert(rows.front().set).second) {
       throw InputError("--data", fmt::format("two files named '{}'", rows.front().set),
                        "accepted: different names, which become names of sets");
@@ -106,7 +107,7 @@ constexpr double quick_length = 3e5;
 validation::Validation validate_published(const experiment::Arguments& arguments,
                                           std::vector<std::string>& notes) {
   const std::vector<std::string> files = arguments.texts("--data");
-  std::vector<validation::Claim> claims = rows_of(files);
+  std::vector<validation::Claim> claims = rows_of(files, notes);
   const std::vector<validation::Claim> own =
       calibrating_rows(arguments.texts("--calibrate-with"), notes);
   const validation::PublishedPredictor predictor(

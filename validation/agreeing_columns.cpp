@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/known_columns.hpp"
 #include "validation/measurements.hpp"
 #include "validation/parallelism_column.hpp"
 #include "validation/published_machines.hpp"
@@ -26,6 +28,17 @@ bool is_known(const std::string& name) {
   const auto& known = topologies::device_models();
   return std::any_of(known.begin(), known.end(),
                      [&](const DeviceModel& model) { return model.name == name; });
+}
+
+/// Whether the text says of column `ours` what an empty one does: "1" of a degree, "False" of
+/// recomputation.
+bool says_default(std::string_view ours, std::string_view text) {
+  const auto is = [](std::string_view word, std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (is(ours, {"tp", "pp", "cp", "grad_accum"})) return text == "1";
+  return is(ours, {"zero_stage", "recompute"}) &&
+         is(text, {"0", "no", "No", "none", "None", "false", "False", "off"});
 }
 
 }  // namespace
@@ -52,41 +65,15 @@ void check_gpu(const Claim& claim, const Cluster& cluster) {
 }
 
 void check_column_names(const Claim& claim) {
-  struct Name {
-    std::string_view other;
-    std::vector<std::string_view> ours;  // one of them
-  };
-  static const std::vector<Name> names = {
-      {"gpus", {"n_gpus", "cluster"}},
-      {"num_gpus", {"n_gpus", "cluster"}},
-      {"n_gpu", {"n_gpus", "cluster"}},
-      {"ngpus", {"n_gpus", "cluster"}},
-      {"gpu_count", {"n_gpus", "cluster"}},
-      {"devices", {"n_gpus", "cluster"}},
-      {"world_size", {"n_gpus", "cluster"}},
-      {"batch_size", {"batch_per_gpu", "global_batch"}},
-      {"minibatch", {"batch_per_gpu", "global_batch"}},
-      {"per_gpu_batch", {"batch_per_gpu", "global_batch"}},
-      {"local_batch", {"batch_per_gpu", "global_batch"}},
-      {"local_batch_size", {"batch_per_gpu", "global_batch"}},
-      {"global_batch_size", {"global_batch", "batch_per_gpu"}},
-      {"train_batch_size", {"global_batch", "batch_per_gpu"}},
-      {"micro_batch_size", {"micro_batch"}},
-      {"sequence_length", {"seq_len"}},
-      {"seq_length", {"seq_len"}},
-      {"gradient_accumulation_steps", {"grad_accum"}},
-      {"activation_checkpointing", {"recompute"}},
-      {"tensor_parallel", {"tp"}},
-      {"pipeline_parallel", {"pp"}},
-      {"data_parallel", {"dp"}},
-      {"context_parallel", {"cp"}},
-      {"zero", {"zero_stage"}},
-      {"dtype", {"precision"}},
-  };
-  for (const Name& name : names) {
+  for (const OtherName& name : other_column_names()) {
     const std::string text = column(claim, name.other);
-    const auto given = [&](std::string_view known) { return !column(claim, known).empty(); };
-    if (text.empty() || std::any_of(name.ours.begin(), name.ours.end(), given)) continue;
+    const auto given = [&](std::string_view known) {
+      return !column(claim, known).empty() || (known == "zero_stage" && zero_stage_of(claim));
+    };
+    if (text.empty() || says_default(name.ours.front(), text) ||
+        std::any_of(name.ours.begin(), name.ours.end(), given)) {
+      continue;
+    }
     throw InputError(location_of(claim, name.other),
                      fmt::format("'{}' of a training step, in a column that is not read", text),
                      fmt::format("accepted: column {}", fmt::join(name.ours, " or ")));

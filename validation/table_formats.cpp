@@ -285,6 +285,13 @@ const std::vector<Format>& formats() {
 
 }  // namespace
 
+bool is_of_format(const Claim& row) {
+  return std::any_of(formats().begin(), formats().end(), [&](const Format& one) {
+    return std::all_of(one.marks.begin(), one.marks.end(),
+                       [&](Text mark) { return row.what.find(mark) != row.what.end(); });
+  });
+}
+
 std::vector<Claim> claims_of_format(const CsvTable& table, const CsvTable::Row& row,
                                     const Claim& row_claim) {
   const auto has = [&](Text column) { return table.has(column); };

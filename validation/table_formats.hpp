@@ -26,4 +26,7 @@ inline constexpr std::string_view unpredictable = "unpredictable";
 [[nodiscard]] std::vector<Claim> claims_of_format(const CsvTable& table, const CsvTable::Row& row,
                                                   const Claim& row_claim);
 
+/// Whether a row has the columns of one of these.
+[[nodiscard]] bool is_of_format(const Claim& row);
+
 }  // namespace parsim::validation

@@ -84,6 +84,20 @@ TEST_CASE("agreeing columns: batches of a step, and of each GPU") {
         "column n_gpus or cluster");
   CHECK(step_refusal("batch_per_gpu,gradient_accumulation_steps", "8,4")
             .ends_with("accepted: column grad_accum"));
+  for (const char* other :
+       {"tp_size", "pp_size", "tensor_parallel_size", "tensor_model_parallel_size",
+        "pipeline_model_parallel_size", "TP", "grad_accum_steps", "accumulation_steps",
+        "num_microbatches", "micro_batches", "zero_optimization_stage", "fsdp",
+        "gradient_checkpointing", "activation_recompute", "context_length", "max_seq_len"}) {
+    const std::string name = other;
+    CAPTURE(name);
+    CHECK(step_refusal("batch_per_gpu," + name, "8,4")
+              .starts_with("f:2:" + name + ": '4' of a training step, in a column that is not"));
+  }
+  // What an empty column says, too.
+  CHECK(step_refusal("batch_per_gpu,tp_size,gradient_checkpointing,fsdp", "8,1,False,0") ==
+        "accepted");
+  CHECK(step_refusal("parallelism,micro_batch,fsdp", "FULL_SHARD,8,full_shard") == "accepted");
 }
 
 TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or refused") {

@@ -205,6 +205,7 @@ TEST_CASE("own collectives: rows marked for evaluation never calibrate") {
   CHECK((some.out + some.err)
             .find("mine.csv: 1 row marked validate or unscored, never used to calibrate") !=
         std::string::npos);
+  CHECK((some.out + some.err).find("columns not read") == std::string::npos);
   const testing::Finished none = simulate("alexnet,t4,1,64,150,ms,validate\n");
   CHECK(none.exit_code == 2);
   CHECK(none.err ==
