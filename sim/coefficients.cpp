@@ -194,11 +194,11 @@ std::string kernel_accuracy(const Cluster& cluster, Precision precision,
       continue;
     }
     const auto [row, origin] = coefficients_of(model, precision);
-    known |= origin != Origin::guessed;
+    const bool scaled = origin == Origin::guessed || !model.base.empty();  // or described anew
+    known |= !scaled;
     models.push_back(
-        origin == Origin::guessed
-            ? fmt::format("{} unknown (scaled from {} data)", model.name, row->family)
-            : fmt::format("{} {:.3g} %", model.name, 100 * (row->*efficiencies).test_error));
+        scaled ? fmt::format("{} unknown (scaled from {} data)", model.name, row->family)
+               : fmt::format("{} {:.3g} %", model.name, 100 * (row->*efficiencies).test_error));
   }
   return join(models) + (known ? " (median over held-out convolutions and GEMMs)" : "");
 }

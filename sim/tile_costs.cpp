@@ -173,7 +173,7 @@ class TileCosts final : public NetworkCosts {
     for (const DeviceModel& model : cluster().models) {
       const auto gemms = gemm_model_of(model, precision);
       if (!gemms) continue;
-      const bool scaled = gemms->borrowed || !model.base.empty();
+      const bool scaled = gemms->borrowed || gemms->device != model.name;
       known |= !scaled;
       gemms_of.push_back(
           scaled ? fmt::format("{} unknown (scaled from {} data)", model.name, gemms->device)

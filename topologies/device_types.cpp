@@ -200,7 +200,7 @@ const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::str
                                   [&](const DeviceModel& model) { return model.name == name; });
   if (found != known.end()) return *found;
   if (has_other_kernels(name)) {
-    throw InputError(where, fmt::format("'{}', and parsim has no model of such kernels", name),
+    throw InputError(where, fmt::format("no model of the kernels of '{}'", name),
                      "accepted: GPUs of 'parsim list devices'; to add a device, describe its rates "
                      "as [[device_types]] of a cluster file, and its kernels are priced like those "
                      "of the most similar GPU");

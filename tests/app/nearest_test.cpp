@@ -65,12 +65,13 @@ TEST_CASE("plan: a refusal's step is that of its advice, also of sums in another
   };
   const testing::Finished refused = run({"--strategy", "data"});
   CAPTURE(refused.err);
-  const std::string words = "run: --strategy tensor --reduce-precision fp16, ";
+  const std::string words = "run: --strategy tensor --tp 1 --pp 1 --dp 8 --reduce-precision fp16, ";
   const std::size_t at = refused.err.find(words);  // half of the buckets that FP32 has
   REQUIRE(at != std::string::npos);
   const std::size_t step = at + words.size();
   const std::string said = refused.err.substr(step, refused.err.find(" instead", step) - step);
-  const testing::Finished carried = run({"--strategy", "tensor", "--reduce-precision", "fp16"});
+  const testing::Finished carried = run({"--strategy", "tensor", "--tp", "1", "--pp", "1", "--dp",
+                                         "8", "--reduce-precision", "fp16"});
   CAPTURE(carried.out);
   CHECK(carried.exit_code == 0);
   CHECK(carried.out.find("predicted step " + said) != std::string::npos);

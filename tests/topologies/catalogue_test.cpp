@@ -216,8 +216,8 @@ TEST_CASE("device table: TPUs, Gaudi and Apple are refused with the way to add a
   for (const std::string name :
        {"tpu-v4", "TPUv5e", "gaudi2", "trainium2", "apple-m3", "m1", "m2-ultra", "M4 Max"}) {
     CHECK(testing::refusal_of([&] { static_cast<void>(device_model(name, "here")); }) ==
-          "here: '" + name +
-              "', and parsim has no model of such kernels; accepted: GPUs of 'parsim list "
+          "here: no model of the kernels of '" + name +
+              "'; accepted: GPUs of 'parsim list "
               "devices'; to add a device, describe its rates as [[device_types]] of a cluster "
               "file, and its kernels are priced like those of the most similar GPU");
   }
