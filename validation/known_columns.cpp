@@ -292,7 +292,14 @@ std::string unread_columns(const std::vector<Claim>& rows) {
   known.insert(std::begin(read_by_predictions), std::end(read_by_predictions));
   known.insert(std::begin(descriptive), std::end(descriptive));
   for (const OtherName& name : other_column_names()) {
-    if (std::any_of(name.ours.begin(), name.ours.end(), has)) known.insert(name.other);
+    const auto repeats = [&](const Claim& row) {
+      const std::string text = column(row, name.other);
+      return text.empty() || std::any_of(name.ours.begin(), name.ours.end(),
+                                         [&](auto ours) { return column(row, ours) == text; });
+    };
+    // Of Megatron-Bridge's tables: a number of GPUs, next to the stage.
+    const bool other_form = name.other == "fsdp" && has(name.ours.front());
+    if (other_form || std::all_of(rows.begin(), rows.end(), repeats)) known.insert(name.other);
   }
   std::vector<std::string> unread;
   for (const auto& [name, first] : columns) {

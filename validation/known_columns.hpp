@@ -24,8 +24,8 @@ struct OtherName {
 
 /// The filled columns of a table that nothing reads and that describe nothing, each with the column
 /// that may be meant: "tp_size (did you mean 'tp'?), foo". Empty if there are none, and for tables
-/// in the columns of other projects (table_formats.hpp). Names of plan columns by other names are
-/// left out where the table has parsim's, too.
+/// in the columns of other projects (table_formats.hpp). Plan columns by other names are left out
+/// where they repeat parsim's.
 [[nodiscard]] std::string unread_columns(const std::vector<Claim>& rows);
 
 }  // namespace parsim::validation

@@ -68,6 +68,8 @@ TEST_CASE("known columns: columns that nothing reads are named, with those that 
   CHECK(unread_of("minibatch,foo", "8,").empty());
   CHECK(unread_of("seq_length", "8") == "seq_length (did you mean 'seq_len'?)");
   CHECK(unread_of("tp,tp_size", "8,8").empty());
+  CHECK(unread_of("tp,tp_size", "4,8") == "tp_size (did you mean 'tp'?)");
+  CHECK(unread_of("seq_len,max_seq_len", "512,2048") == "max_seq_len (did you mean 'seq_len'?)");
   CHECK(unread_columns({}).empty());
 }
 
