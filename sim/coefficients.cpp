@@ -149,7 +149,9 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   const Precision operands = half ? Precision::fp16 : precision;
   for (const Coefficients& row : coefficients()) {
     if (row.operands == operands && model.measured_type().starts_with(row.family)) {
-      return {&row, Origin::modelled};
+      const bool other =
+          !model.base.empty() && model.memory_rate.value > same_card * row.memory_rate;
+      return {&row, other ? Origin::guessed : Origin::modelled};
     }
   }
   const bool tensor_cores =

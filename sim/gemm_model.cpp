@@ -9,6 +9,7 @@
 #include "core/csv.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "sim/coefficients.hpp"
 #include "sim/embedded_table.hpp"
 
 namespace parsim::sim {
@@ -156,7 +157,9 @@ std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision preci
     }
   }
   GemmModel own = *found;
-  own.borrowed = borrowed;
+  const double faster = std::max(model.peak_at(precision).value / found->peak,
+                                 model.memory_rate.value / found->memory_rate);
+  own.borrowed = borrowed || (!model.base.empty() && faster > same_card);
   // A device described anew, for a what-if, has rates of its own.
   own.multiprocessors = std::max(1, model.multiprocessors);
   own.peak = model.peak_at(precision).value;

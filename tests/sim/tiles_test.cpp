@@ -497,4 +497,22 @@ TEST_CASE("tiles: a report says how far each device's times were from measuremen
 }
 
 }  // namespace
+TEST_CASE("tiles: a described card with far faster rates than its base's borrows its kernels") {
+  DeviceModel described = topologies::device_model("h100-sxm5", "test");
+  described.base = described.name;
+  described.name = "mine";
+  const auto guessed = [&](double factor) {
+    DeviceModel faster = described;
+    for (FlopsPerSecond& peak : faster.peak) peak = peak * factor;
+    faster.memory_rate = faster.memory_rate * factor;
+    const bool gemms = gemm_model_of(faster, Precision::bf16).value().borrowed;
+    CHECK(gemms == (coefficients_of(faster, Precision::bf16).origin == Origin::guessed));
+    return gemms;
+  };
+  CHECK_FALSE(guessed(1));
+  CHECK_FALSE(guessed(0.7));  // another limit of its power, slower memory
+  CHECK_FALSE(guessed(1.2));
+  CHECK(guessed(3));
+}
+
 }  // namespace parsim::sim
