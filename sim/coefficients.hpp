@@ -94,12 +94,12 @@ struct Borrowed {
 /// 7.0 for a V100. Cards without one (AMD's) are taken to be of the years after Volta.
 [[nodiscard]] double assumed_capability(const DeviceModel& model);
 
-/// FLOP/s that a device's efficiencies are parts of: those of fp32 if it has no others.
-/// A card described from another one with rates of more than this many times its is another card,
-/// without measured kernels: variants of a card differ by up to a quarter (A100 of 40 and 80 GB
-/// in their memory, by 1.31 in the H100's of 96 and 80 GB).
+/// A card described from another one with more than so many times its rates is another card,
+/// without measured kernels. Variants of one card differ by less: the A100's of 80 GB has 1.31
+/// times the memory rate of that of 40 GB.
 inline constexpr double same_card = 1.35;
 
+/// FLOP/s that a device's efficiencies are parts of: those of fp32 if it has no others.
 [[nodiscard]] double peak_of(const DeviceModel& model, Precision precision);
 
 /// A CPU's: a good matrix library, convolutions somewhat worse. A guess.
