@@ -38,7 +38,7 @@ torchtitan --tp 2 --pp 2 --dp 2 --sequence-parallel --precision bf16 --zero 2 --
 torchtitan --tp 1 --pp 2 --dp 4 --precision bf16 --zero 2 --micro-batches 4 --recompute full
 torchtitan --tp 1 --pp 2 --dp 4 --precision bf16 --zero 2 --micro-batches 4 --vp 2
 torchtitan --tp 1 --pp 2 --dp 4 --precision bf16 --zero 2 --micro-batches 4 --recompute op
-torchtitan --tp 4 --pp 2 --dp 1 --sequence-parallel --precision bf16 --micro-batches 4
+torchtitan --tp 4 --pp 2 --dp 1 --sequence-parallel --precision fp32 --micro-batches 4
 accelerate --tp 1 --pp 1 --dp 8 --precision fp32
 accelerate --tp 1 --pp 1 --dp 8 --precision bf16 --micro-batches 2
 accelerate --tp 1 --pp 1 --dp 8 --precision bf16 --reduce-precision bf16 --zero 1 --micro-batches 4
