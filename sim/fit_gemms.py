@@ -5,8 +5,10 @@
                                          table with the columns gpu, dtype, m, n, k, kernel,
                                          median_us, min_us, max_us, n_series, sustained_us
     sim/fit_gemms.py                     writes sim/gemm_models.csv from both
+    sim/fit_gemms.py frameworks GEMM.csv prints the errors with one framework held out; also reads
+                                         framework and time_us, one framework's own series
 
-Needs numpy and scipy; takes about eight minutes. Weights of one shape are held out together: the
+Needs numpy and scipy; each fit takes about eight minutes. Weights of one shape are held out together: the
 seed and a hash of (n, k) decide, and no row that is held out enters the fit. Results are
 deterministic for one version of both libraries.
 """
@@ -257,9 +259,55 @@ def read_rows():
     return rows
 
 
+def frameworks(path):
+    """Errors for one framework's products of models that are fitted to another's.
+
+    In BF16 a table has the series of one framework and medians over all: fitted to the former,
+    judged on the latter. In FP8 it has the series of two.
+    """
+    with open(path, newline="") as file:
+        table = list(csv.DictReader(file))
+    sheets = data_sheets()
+
+    def columns(rows, time):
+        shapes = np.array([[float(row[name]) for name in ("m", "n", "k")] for row in rows])
+        return shapes, np.array([float(row[time]) for row in rows]) * 1e-6
+
+    def judge(gpu, dtype, rows, time, others, judged_time, overhead=None):
+        sheet = sheets[gpu, dtype]
+        known, measured = columns([row for row in rows if not is_held_out(row["n"], row["k"])], time)
+        p, _ = min((fit(known, measured, sheet, dtype, cache, overhead) for cache in (15e6, 80e6)),
+                   key=lambda found: found[1])
+        if dtype == "bf16":
+            p[NAMES.index("cast"):] = 0
+        shapes, there = columns([row for row in others if is_held_out(row["n"], row["k"]) and
+                                 float(row[judged_time]) >= JUDGED * 1e6], judged_time)
+        known_cast, cast = (cast_times(s, sheet, p, dtype) for s in (known, shapes))
+        error = corrected_times(shapes, sheet, p, dtype, known, measured - known_cast) + cast
+        error = np.abs(error / there - 1)
+        print(f"{gpu} {dtype}: fitted to {rows[0]['framework']}, {len(there)} held-out shapes of the "
+              f"others: mean {100 * error.mean():.1f} %, p90 {100 * np.quantile(error, .9):.1f} %",
+              flush=True)
+        return p[NAMES.index("overhead")]
+
+    for gpu in sorted({row["gpu"] for row in table}):
+        own = [row for row in table if row["gpu"] == gpu]
+        products = [row for row in own if row["dtype"] == "bf16"]
+        several = [row for row in products if int(row["n_series"]) >= 2]
+        overhead = judge(gpu, "bf16", products, "time_us", several, "median_us")
+        eight = [row for row in own if row["dtype"] == "fp8"]
+        fitted = [row for row in eight if "cuBLASLt" in row["kernel"]]
+        others = [row for row in eight if "cuBLASLt" not in row["kernel"]]
+        if fitted and others:
+            judge(gpu, "fp8", fitted, "median_us", others, "median_us", overhead)
+
+
 def main():
     if sys.argv[1:2] == ["extract"]:
         extract(sys.argv[2])
+        return
+    if sys.argv[1:2] == ["frameworks"]:
+        frameworks(sys.argv[2])
         return
     rows = read_rows()
     sheets, lines, sustained_of, overheads = data_sheets(), [], {}, {}
