@@ -8,6 +8,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "experiment/files.hpp"
+#include "validation/interconnect_column.hpp"
 #include "validation/known_columns.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
@@ -37,11 +38,13 @@ std::vector<validation::Claim> measured_rows(const std::string& path, const std:
   if (set.ends_with(".csv")) set.resize(set.size() - 4);
   std::vector<validation::Claim> claims =
       validation::read_measurements(read_file(path, flag), path, set);
-  if (const std::string unread = validation::unread_columns(claims); !unread.empty()) {
-    std::string note = fmt::format("{}: columns not read: {}", shown_path(path), unread);
-    if (std::find(notes.begin(), notes.end(), note) == notes.end())
-      notes.push_back(std::move(note));
-  }
+  const auto add_note = [&](std::string_view what, const std::string& text) {
+    std::string note = fmt::format("{}: {}{}", shown_path(path), what, text);
+    const bool again = std::find(notes.begin(), notes.end(), note) != notes.end();
+    if (!text.empty() && !again) notes.push_back(std::move(note));
+  };
+  add_note("columns not read: ", validation::unread_columns(claims));
+  add_note("", validation::assumed_links(claims));
   find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
   return claims;
 }

@@ -19,78 +19,13 @@
 #include "topologies/topologies.hpp"
 #include "validation/agreeing_columns.hpp"
 #include "validation/embedded.hpp"
+#include "validation/interconnect_column.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_names.hpp"
 
 namespace parsim::validation {
 
 namespace {
-
-std::string plain(std::string_view text) {
-  std::string kept;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
-  }
-  return kept;
-}
-
-bool contains(std::string_view text, std::string_view word) {
-  return plain(text).find(plain(word)) != std::string::npos;
-}
-
-/// A kind of link and its data-sheet rate in GB/s per GPU and direction.
-struct LineRate {
-  LinkKind kind;
-  double rate;
-};
-
-/// The NVLinks of the architecture's data-center card together.
-LineRate nvlink_rate(const std::string& architecture) {
-  if (architecture == "6.0") return {LinkKind::nvlink1, 4 * 20.0};
-  if (architecture == "7.0") return {LinkKind::nvlink2, 6 * 25.0};
-  if (architecture == "8.0") return {LinkKind::nvlink3, 12 * 25.0};
-  if (architecture.starts_with("9")) return {LinkKind::nvlink4, 18 * 25.0};
-  if (architecture.starts_with("10")) return {LinkKind::nvlink5, 18 * 50.0};
-  // Bridges between consumer cards.
-  return {architecture < std::string("8") ? LinkKind::nvlink2 : LinkKind::nvlink3, 56.25};
-}
-
-/// x16.
-LineRate pcie_rate(std::string_view interconnect, const DeviceModel& model) {
-  if (contains(interconnect, "gen5")) return {LinkKind::pcie5, 63};
-  if (contains(interconnect, "gen4")) return {LinkKind::pcie4, 31.5};
-  if (contains(interconnect, "gen3")) return {LinkKind::pcie3, 15.75};
-  const bool old = model.architecture < std::string("8") && model.architecture.size() == 3;
-  return old ? LineRate{LinkKind::pcie3, 15.75} : LineRate{LinkKind::pcie4, 31.5};
-}
-
-LinkKind network_kind(std::string_view interconnect) {
-  if (contains(interconnect, "EFA")) return LinkKind::efa;
-  if (contains(interconnect, "RoCE")) return LinkKind::roce;
-  if (contains(interconnect, "Slingshot")) return LinkKind::slingshot;
-  // TCPXO: the card does the transport, with direct access to the memory of GPUs.
-  if (contains(interconnect, "TCPXO")) return LinkKind::roce;
-  for (const std::string_view word : {"TCP", "Ethernet", "GbE"}) {
-    if (contains(interconnect, word)) return LinkKind::tcp;
-  }
-  return LinkKind::infiniband;
-}
-
-/// Published properties of a network between machines in addition to its line rate.
-struct Between {
-  double port_latency = 2;  ///< us, of the link at a port; guessed
-};
-
-/// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
-/// nccl_ofi_model.cpp, measured by AWS) and 75 us on p4 (src/platform-aws.cpp: the value passed to
-/// NCCL; the plugin sends and receives there instead of writing); 1 us of it are the links of each
-/// machine.
-Between between_machines(std::string_view interconnect, const DeviceModel& model) {
-  if (!contains(interconnect, "EFA")) return {};
-  if (model.architecture.starts_with("9")) return {.port_latency = 20.0 / 2 - 1};
-  return {.port_latency = 75.0 / 2 - 1};
-}
 
 /// GPUs per machine, of a column such as "1+1+4+3"; nothing if it is empty or equivalent to
 /// `nodes`.
@@ -104,87 +39,64 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
   }
   const bool even =
       std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-  const auto nodes = static_cast<std::size_t>(count_column(claim, "nodes", 1));
+  const auto nodes = static_cast<std::size_t>(nodes_of(claim));
   return even && (counts.size() < 2 || counts.size() == nodes) ? std::vector<std::size_t>{}
                                                                : counts;
 }
 
-/// Throws InputError for a text that does not say what connects GPUs.
-[[noreturn]] void refuse_interconnect(const Claim& claim, std::string_view text) {
-  const std::vector<std::string> known = {"NVLink", "NVSwitch", "PCIe"};
-  std::string hint;
-  for (const std::string& word : split_at(text, ' ')) {
-    if (hint.empty() && std::find(known.begin(), known.end(), word) == known.end()) {
-      hint = did_you_mean(word, known);
-    }
+/// Throws InputError for more GPUs than usual machines have, where no column says how many have
+/// them: links between machines would be taken for those inside one.
+void check_machines(const Claim& claim, std::int64_t gpus) {
+  constexpr std::int64_t usual = 8;
+  for (const char* name : {"nodes", "gpus_per_node", "placement"}) {
+    if (!column(claim, name).empty()) return;
   }
-  throw InputError(location_of(claim, "interconnect"), fmt::format("'{}'", text),
-                   fmt::format("accepted: a text that names NVLink, NVSwitch or PCIe, and between "
-                               "machines ports with their rate, as in 'NVLink4 + 8x400 Gb/s'{}",
-                               hint));
-}
-
-/// The ports between machines. Without any text: one of 100 Gbit/s, a guess.
-NetworkPorts ports_between(const Claim& claim, std::string_view text) {
-  const std::optional<NetworkPorts> ports = network_ports(text);
-  if (!ports && !text.empty()) refuse_interconnect(claim, text);
-  return ports.value_or(NetworkPorts{});
+  if (gpus <= usual) return;
+  throw InputError(location_of(claim, "nodes"), fmt::format("empty, but n_gpus is {}", gpus),
+                   "accepted: the number of machines that the GPUs are in (1 if they share one), "
+                   "or gpus_per_node");
 }
 
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim);
-  std::string interconnect = column(claim, "interconnect");
   const DeviceModel& model = topologies::device_model(device, location_of(claim, "gpu"));
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
-  std::int64_t nodes = count_column(claim, "nodes", 1);
+  check_machines(claim, gpus);
+  std::int64_t nodes = nodes_of(claim);
   std::int64_t each = count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
   if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
     nodes = static_cast<std::int64_t>(placed.size());
     each = static_cast<std::int64_t>(*std::max_element(placed.begin(), placed.end()));
   }
-  if (nodes == 1 && interconnect.empty()) {  // "8 x H100, NVSwitch"
-    const std::string machine = column(claim, "machine");
-    for (const std::string_view word : {"NVSwitch", "NVLink", "PCIe"}) {
-      if (contains(machine, word)) interconnect = machine;
-    }
-  }
-  const bool unsaid = interconnect.empty() && is_module(model);
-  const bool nvlink =
-      unsaid || ((contains(interconnect, "nvlink") || contains(interconnect, "nvswitch")) &&
-                 !contains(interconnect, "without nvlink"));
-  if (each > 1 && !nvlink && !interconnect.empty() && !contains(interconnect, "pcie") &&
-      !contains(interconnect, "nvlink")) {
-    refuse_interconnect(claim, interconnect);
-  }
-  // Without any text: NVLink of modules (SXM), PCIe of the GPU's generation of cards.
-  const LineRate inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
+  const std::string interconnect = interconnect_of(claim);
+  const InsideLinks inside = inside_links(claim, interconnect, model, each);
+  const std::string_view latency = inside.modules ? "1us" : "500ns";
   if (nodes == 1) {
     const bool sockets =
-        !nvlink && (contains(interconnect, "qpi") || contains(interconnect, "upi"));
+        !inside.modules && (names(interconnect, "qpi") || names(interconnect, "upi"));
     if (sockets) {
       return fmt::format(
           "pcie-tree:{},device={},rate={}GB/s,kind={},per-switch=2,sockets=2,latency=500ns", each,
           device, inside.rate, to_text(inside.kind));
     }
-    if (contains(interconnect, "cube mesh") && each == 8) {
+    if (names(interconnect, "cube mesh") && each == 8) {
       const bool four = model.architecture == "6.0";
       return fmt::format("cube-mesh:8,device={},links={},rate={}GB/s,kind={}", device, four ? 4 : 6,
                          four ? 20 : 25, to_text(inside.kind));
     }
     return fmt::format("star:{},device={},rate={}GB/s,kind={},latency={}", each, device,
-                       inside.rate, to_text(inside.kind), nvlink ? "1us" : "500ns");
+                       inside.rate, to_text(inside.kind), latency);
   }
   const NetworkPorts ports = ports_between(claim, interconnect);
   const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
   // More ports than GPUs are bundled; fewer ports are shared evenly.
   std::int64_t cards = std::min(ports.count, each);
   while (each % cards != 0) --cards;
-  const Between between = between_machines(interconnect, model);
   return fmt::format(
       "nodes:{}x{},device={},intra={}GB/s,intra-kind={},inter={}GB/s,inter-kind={},nics={},"
       "intra-latency={},inter-latency={}us",
       nodes, each, device, inside.rate, to_text(inside.kind), all / static_cast<double>(cards),
-      to_text(network_kind(interconnect)), cards, nvlink ? "1us" : "500ns", between.port_latency);
+      to_text(network_kind(interconnect)), cards, latency, port_latency(interconnect, model));
 }
 
 }  // namespace
@@ -206,6 +118,25 @@ std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_
   const std::string text = column(claim, name);
   return text.empty() ? otherwise
                       : parse_whole(text, location_of(claim, name), 1, std::int64_t{1} << 50);
+}
+
+std::int64_t nodes_of(const Claim& claim) {
+  if (!column(claim, "nodes").empty()) return count_column(claim, "nodes", 1);
+  const std::string placement = column(claim, "placement");
+  if (!placement.empty()) return std::ssize(split_at(placement, '+'));
+  const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  const std::int64_t each = count_column(claim, "gpus_per_node", gpus);
+  return each < gpus && gpus % each == 0 ? gpus / each : 1;
+}
+
+std::string interconnect_of(const Claim& claim) {
+  std::string text = column(claim, "interconnect");
+  const std::string machine = column(claim, "machine");
+  if (nodes_of(claim) != 1 || !text.empty()) return text;
+  for (const std::string_view word : {"NVSwitch", "NVLink", "PCIe", "Infinity Fabric", "xGMI"}) {
+    if (names(machine, word)) text = machine;
+  }
+  return text;
 }
 
 std::string system_of(const Claim& claim) {
@@ -316,7 +247,7 @@ Cluster whole_cluster_of(const Claim& claim) {
                                   location_of(claim, "n_gpus"));
   }
   const std::string where = location_of(claim, "machine");
-  const std::int64_t nodes = count_column(claim, "nodes", 1);
+  const std::int64_t nodes = nodes_of(claim);
   std::optional<Cluster> cluster =
       with_machines(topologies::load_cluster(call, where), static_cast<std::size_t>(nodes));
   // Some GPUs of each machine, or machines whose network the alias does not say.
@@ -343,71 +274,12 @@ Cluster cluster_of(const Claim& claim) {
 }
 
 std::int64_t machines_of(const Claim& claim) {
-  if (column(claim, "cluster").empty()) return count_column(claim, "nodes", 1);
+  if (column(claim, "cluster").empty()) return nodes_of(claim);
   const Cluster cluster = cluster_of(claim);
   std::set<NodeId> machines;
   for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu))
     machines.insert(cluster[gpu].node);
   return std::ssize(machines);
-}
-
-namespace {
-
-void drop_blanks(std::string_view& text) {
-  while (text.ends_with(' ')) text.remove_suffix(1);
-}
-
-/// Removes the number at the end of `text` and returns it, if there is one.
-std::optional<double> take_number(std::string_view& text) {
-  drop_blanks(text);
-  const std::size_t begin = text.find_last_not_of("0123456789.") + 1;  // npos + 1 is 0
-  const auto number = to_number<double>(text.substr(begin));
-  if (number) text = text.substr(0, begin);
-  return number;
-}
-
-/// The count at the end of a text such as "8x HDR " or "4x".
-std::optional<double> take_count(std::string_view text) {
-  drop_blanks(text);
-  const auto is_times = [&] { return text.ends_with('x') || text.ends_with('X'); };
-  if (!is_times()) {  // a word between
-    text = text.substr(0, text.find_last_of(' ') + 1);
-    drop_blanks(text);
-    if (!is_times()) return std::nullopt;
-  }
-  text.remove_suffix(1);
-  return take_number(text);
-}
-
-}  // namespace
-
-std::optional<NetworkPorts> network_ports(std::string_view interconnect) {
-  const std::string_view text = interconnect;
-  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each; else
-  // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
-  std::optional<double> alone;
-  for (std::size_t at = 0; at + 1 < text.size(); ++at) {
-    if ((text[at] != 'G' && text[at] != 'g') || (text[at + 1] != 'b' && text[at + 1] != 'B'))
-      continue;
-    std::string_view before = text.substr(0, at);
-    const std::optional<double> rate = take_number(before);
-    if (!rate) continue;
-    const std::optional<double> count = take_count(before);
-    if (count && *count >= 1 && *count <= 1e6) {
-      return NetworkPorts{static_cast<std::int64_t>(*count), *rate};
-    }
-    if (!alone) alone = rate;
-  }
-  if (alone) {
-    if (*alone <= 400) return NetworkPorts{1, *alone};
-    return NetworkPorts{8, *alone / 8};  // no single port is that fast
-  }
-  constexpr std::pair<std::string_view, double> generations[] = {
-      {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};
-  for (const auto& [word, rate] : generations) {
-    if (text.find(word) != std::string::npos) return NetworkPorts{1, rate};
-  }
-  return std::nullopt;
 }
 
 }  // namespace parsim::validation

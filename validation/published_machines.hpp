@@ -34,6 +34,11 @@ namespace parsim::validation {
 /// Links carry what systems other than the row's machine say of their kinds; in a `bare` row, their
 /// data sheet's rate.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
+/// Column `nodes`; without it the parts of `placement`, or n_gpus / gpus_per_node, else 1.
+[[nodiscard]] std::int64_t nodes_of(const Claim& claim);
+/// Column `interconnect`; without it the description of one machine that names links ("8 x H100,
+/// NVSwitch"), else "".
+[[nodiscard]] std::string interconnect_of(const Claim& claim);
 /// Machines that a row's GPUs are in.
 [[nodiscard]] std::int64_t machines_of(const Claim& claim);
 
@@ -51,14 +56,5 @@ namespace parsim::validation {
 /// A column as a whole number of at least 1, or `otherwise` if it is empty. Throws InputError.
 [[nodiscard]] std::int64_t count_column(const Claim& claim, std::string_view name,
                                         std::int64_t otherwise);
-
-/// The network ports of a machine, from texts such as "8x HDR 200 Gb/s" or "InfiniBand FDR (56
-/// Gb/s)"; nothing if the text has neither.
-struct NetworkPorts {
-  std::int64_t count = 1;
-  double gigabits = 100;  ///< of one port
-  friend bool operator==(const NetworkPorts&, const NetworkPorts&) = default;
-};
-[[nodiscard]] std::optional<NetworkPorts> network_ports(std::string_view interconnect);
 
 }  // namespace parsim::validation

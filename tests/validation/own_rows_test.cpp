@@ -2,12 +2,15 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/text.hpp"
 #include "experiment/run.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/interconnect_column.hpp"
 #include "validation/measurements.hpp"
 #include "validation/predict_published.hpp"
 #include "validation/published_calibration.hpp"
@@ -224,6 +227,76 @@ TEST_CASE("own rows: a row of another power limit than the card's gets a note") 
         name +
             "measured on a card limited to 350 W, but h100-sxm5 of the run has 700 W: a row "
             "without the limit fits better");
+}
+
+TEST_CASE("own rows: Infinity Fabric has its rate, and AMD's modules no PCIe") {
+  const auto cluster = [](const std::string& gpu, const std::string& interconnect,
+                          const std::string& machines = "1,8") {
+    return cluster_of(
+        one_row("model,gpu,nodes,n_gpus,batch_per_gpu,value,unit,interconnect",
+                fmt::format("resnet50,{},{},64,80,ms,\"{}\"", gpu, machines, interconnect)));
+  };
+  const auto line_rate = [&](const std::string& gpu, const std::string& interconnect,
+                             const std::string& machines = "1,8") {
+    return cluster(gpu, interconnect, machines).links.front().line_rate.value;
+  };
+  for (const char* text : {"", "Infinity Fabric", "xGMI", "XGMI links"}) {
+    CAPTURE(text);
+    CHECK(line_rate("MI300X", text) == 448e9);
+  }
+  CHECK(line_rate("mi250", "Infinity Fabric 150 GB/s") == 150e9);
+  CHECK(line_rate("mi250", "PCIe gen4") == 31.5e9);
+  const Cluster two = cluster("mi300x", "Infinity Fabric 400 GB/s + NDR", "2,16");
+  CHECK(std::any_of(two.links.begin(), two.links.end(),
+                    [](const Link& link) { return link.line_rate.value == 400e9; }));
+  CHECK(network_ports("Infinity Fabric 400 GB/s + NDR") == NetworkPorts{1, 400});
+  CHECK(network_ports("NVLink 900 GB/s, 8x400 Gb/s") == NetworkPorts{8, 400});
+  CHECK(network_ports("NVLink 900 GB/s, 200 Gb/s") == NetworkPorts{1, 200});
+  CHECK(testing::refusal_of([&] { cluster("mi250", ""); }) ==
+        "mine:2:interconnect: empty, but mi250 are modules on Infinity Fabric; accepted: the rate "
+        "of a GPU in each direction, as in 'Infinity Fabric 150 GB/s', or PCIe");
+  CHECK(testing::refusal_of([&] { cluster("mi210", "xGMI"); }) ==
+        "mine:2:interconnect: 'xGMI', whose rate between mi210 is not known; accepted: the rate of "
+        "a GPU in each direction, as in 'Infinity Fabric 150 GB/s', or PCIe");
+}
+
+TEST_CASE("own rows: without their machines or the network between these, rows are refused") {
+  const auto machines = [](const std::string& columns, const std::string& fields) {
+    const Claim claim = one_row("model,gpu,batch_per_gpu,value,unit" + columns,
+                                "resnet50,h100-sxm5,64,80,ms" + fields);
+    const Cluster cluster = cluster_of(claim);
+    CHECK(machines_of(claim) == std::ssize(cluster.nodes));
+    return machines_of(claim);
+  };
+  CHECK(machines(",n_gpus", ",8") == 1);
+  CHECK(machines(",n_gpus,nodes", ",16,1") == 1);
+  CHECK(machines(",n_gpus,nodes,interconnect", ",16,2,NVLink4 + 8x400 Gb/s") == 2);
+  CHECK(machines(",n_gpus,gpus_per_node,interconnect", ",16,8,NVLink4 + 8x400 Gb/s") == 2);
+  CHECK(machines(",n_gpus,placement,interconnect", ",16,8+8,NVLink4 + 8x400 Gb/s") == 2);
+  CHECK(testing::refusal_of([&] { machines(",n_gpus", ",16"); }) ==
+        "mine:2:nodes: empty, but n_gpus is 16; accepted: the number of machines that the GPUs are "
+        "in (1 if they share one), or gpus_per_node");
+  CHECK(testing::refusal_of([&] { machines(",n_gpus,nodes", ",16,2"); }) ==
+        "mine:2:interconnect: empty, but the row has several machines; accepted: a text that names "
+        "NVLink, NVSwitch, Infinity Fabric or PCIe, and between machines ports with their rate, as "
+        "in 'NVLink4 + 8x400 Gb/s'");
+}
+
+TEST_CASE("own rows: links that are assumed get a line for the file") {
+  const testing::TemporaryFolder folder;
+  folder.write("mine.csv",
+               "model,gpu,n_gpus,batch_per_gpu,precision,value,unit,interconnect\n"
+               "alexnet,l40s,2,64,fp32,150,ms,\nalexnet,l40s,4,64,fp32,160,ms,\n"
+               "alexnet,l40s,4,64,fp32,160,ms,PCIe gen5\nalexnet,l40s,1,64,fp32,140,ms,\n"
+               "alexnet,h100,8,64,fp32,20,ms,\nalexnet,mi300x,8,64,fp32,20,ms,\n");
+  const testing::Finished finished = testing::run_program(
+      PARSIM_PROGRAM, {"validate", "--published", "--from-scratch", "--data", "mine.csv"},
+      folder.folder());
+  CHECK(finished.exit_code == 0);
+  CHECK((finished.out + finished.err)
+            .find("mine.csv: 1 row without interconnect: taken as Infinity Fabric of 448 GB/s each "
+                  "way between mi300x; 2 rows without interconnect: taken as PCIe of 31.5 GB/s "
+                  "each way between l40s") != std::string::npos);
 }
 
 }  // namespace parsim::validation

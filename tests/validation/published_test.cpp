@@ -14,6 +14,7 @@
 #include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/interconnect_column.hpp"
 #include "validation/measurements.hpp"
 #include "validation/predict_published.hpp"
 #include "validation/published_machines.hpp"
@@ -203,11 +204,11 @@ TEST_CASE("published: an unknown interconnect is refused by name, not taken for 
     return PublishedPredictor(claims)(claims[0]).reason;
   };
   const std::string accepted =
-      "accepted: a text that names NVLink, NVSwitch or PCIe, and between machines ports with their "
-      "rate, as in 'NVLink4 + 8x400 Gb/s'";
+      "accepted: a text that names NVLink, NVSwitch, Infinity Fabric or PCIe, and between machines "
+      "ports with their rate, as in 'NVLink4 + 8x400 Gb/s'";
   CHECK(reason("1,8,8", "NVLnk") ==
         "c:2:interconnect: 'NVLnk'; " + accepted + "; did you mean 'NVLink'?");
-  CHECK(reason("1,8,8", "Infinity Fabric") == "c:2:interconnect: 'Infinity Fabric'; " + accepted);
+  CHECK(reason("1,8,8", "CAPI") == "c:2:interconnect: 'CAPI'; " + accepted);
   CHECK(reason("2,8,16", "NVLink + Slingshot") ==
         "c:2:interconnect: 'NVLink + Slingshot'; " + accepted);
   CHECK(reason("2,1,2", "Slingshot") == "c:2:interconnect: 'Slingshot'; " + accepted);
@@ -270,9 +271,10 @@ TEST_CASE("published: network ports by hand") {
 }
 
 TEST_CASE("published: an alias counts for as many machines as a row has") {
-  const auto cluster = [](const std::string& machine, int nodes) {
-    return cluster_of(row_of("gpu,machine,nodes,gpus_per_node,n_gpus",
-                             fmt::format("{},{},8,{}", machine, nodes, 8 * nodes)));
+  const auto cluster = [](const std::string& machine, int nodes, const char* interconnect = "") {
+    return cluster_of(
+        row_of("gpu,machine,nodes,gpus_per_node,n_gpus,interconnect",
+               fmt::format("{},{},8,{},{}", machine, nodes, 8 * nodes, interconnect)));
   };
   for (const int nodes : {1, 2, 5}) {
     CAPTURE(nodes);
@@ -290,7 +292,8 @@ TEST_CASE("published: an alias counts for as many machines as a row has") {
     CHECK(inside(meshes) >= 7 * nodes);
   }
   // A DGX-1 says nothing of a network: two are built from the row.
-  CHECK(std::ssize(devices_of(cluster("V100-SXM2,DGX-1 with V100", 2), DeviceKind::gpu)) == 16);
+  const Cluster two = cluster("V100-SXM2,DGX-1 with V100", 2, "NVLink + EDR");
+  CHECK(std::ssize(devices_of(two, DeviceKind::gpu)) == 16);
 }
 
 TEST_CASE("published: machines by their alias, else from what the row says") {

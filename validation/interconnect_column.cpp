@@ -1,0 +1,249 @@
+#include "validation/interconnect_column.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/table_formats.hpp"
+
+namespace parsim::validation {
+
+namespace {
+
+std::string plain(std::string_view text) {
+  std::string kept;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
+  }
+  return kept;
+}
+
+/// The NVLinks of the architecture's data-center card together.
+InsideLinks nvlink_of(const std::string& architecture) {
+  if (architecture == "6.0") return {LinkKind::nvlink1, 4 * 20.0};
+  if (architecture == "7.0") return {LinkKind::nvlink2, 6 * 25.0};
+  if (architecture == "8.0") return {LinkKind::nvlink3, 12 * 25.0};
+  if (architecture.starts_with("9")) return {LinkKind::nvlink4, 18 * 25.0};
+  if (architecture.starts_with("10")) return {LinkKind::nvlink5, 18 * 50.0};
+  // Bridges between consumer cards.
+  return {architecture < std::string("8") ? LinkKind::nvlink2 : LinkKind::nvlink3, 56.25};
+}
+
+/// x16.
+InsideLinks pcie_of(std::string_view interconnect, const DeviceModel& model) {
+  if (names(interconnect, "gen5")) return {LinkKind::pcie5, 63, false};
+  if (names(interconnect, "gen4")) return {LinkKind::pcie4, 31.5, false};
+  if (names(interconnect, "gen3")) return {LinkKind::pcie3, 15.75, false};
+  const bool old = model.architecture < std::string("8") && model.architecture.size() == 3;
+  return old ? InsideLinks{LinkKind::pcie3, 15.75, false}
+             : InsideLinks{LinkKind::pcie4, 31.5, false};
+}
+
+bool names_fabric(std::string_view text) {
+  return names(text, "infinityfabric") || names(text, "xgmi");
+}
+
+/// Modules on Infinity Fabric only (OAM); MI100 and MI210 are cards, of which bridges are sold.
+bool has_fabric(const DeviceModel& model) {
+  constexpr std::string_view modules[] = {"mi250", "mi250x", "mi300x"};
+  const std::string& type = model.measured_type();
+  return std::find(std::begin(modules), std::end(modules), type) != std::end(modules);
+}
+
+/// Parts of a text between commas and '+': "NVLink4 + 8x400 Gb/s".
+std::vector<std::string> parts_of(std::string_view text) {
+  std::vector<std::string> parts;
+  for (const std::string& part : split_at(text, '+')) {
+    for (std::string& piece : split_at(part, ',')) parts.push_back(std::move(piece));
+  }
+  return parts;
+}
+
+bool has_rate_in_bytes(std::string_view part) {
+  return part.find("GB/s") != std::string_view::npos;
+}
+
+void drop_blanks(std::string_view& text) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+}
+
+/// Removes the number at the end of `text` and returns it, if there is one.
+std::optional<double> take_number(std::string_view& text) {
+  drop_blanks(text);
+  const std::size_t begin = text.find_last_not_of("0123456789.") + 1;  // npos + 1 is 0
+  const auto number = to_number<double>(text.substr(begin));
+  if (number) text = text.substr(0, begin);
+  return number;
+}
+
+/// The count at the end of a text such as "8x HDR " or "4x".
+std::optional<double> take_count(std::string_view text) {
+  drop_blanks(text);
+  const auto is_times = [&] { return text.ends_with('x') || text.ends_with('X'); };
+  if (!is_times()) {  // a word between
+    text = text.substr(0, text.find_last_of(' ') + 1);
+    drop_blanks(text);
+    if (!is_times()) return std::nullopt;
+  }
+  text.remove_suffix(1);
+  return take_number(text);
+}
+
+/// GB/s of a GPU in each direction. MI300X: seven links of 64 GB/s (its data sheet in the device
+/// table: 896 GB/s both ways together). GCDs of MI250 and cards with bridges have links of several
+/// numbers to their neighbours.
+InsideLinks fabric_of(const Claim& claim, std::string_view text, const DeviceModel& model) {
+  for (const std::string& part : parts_of(text)) {
+    if (!names_fabric(part) || !has_rate_in_bytes(part)) continue;
+    std::string_view before = std::string_view(part).substr(0, part.find("GB/s"));
+    const std::optional<double> rate = take_number(before);
+    if (rate && *rate > 0) return {LinkKind::nvlink2, *rate};
+  }
+  if (model.measured_type() == "mi300x") return {LinkKind::nvlink2, 7 * 64.0};
+  throw InputError(
+      location_of(claim, "interconnect"),
+      text.empty() ? fmt::format("empty, but {} are modules on Infinity Fabric", model.name)
+                   : fmt::format("'{}', whose rate between {} is not known", text, model.name),
+      "accepted: the rate of a GPU in each direction, as in 'Infinity Fabric 150 GB/s', or PCIe");
+}
+
+constexpr std::string_view accepted_links =
+    "accepted: a text that names NVLink, NVSwitch, Infinity Fabric or PCIe, and between machines "
+    "ports with their rate, as in 'NVLink4 + 8x400 Gb/s'";
+
+/// Throws InputError for a text that does not say what connects GPUs.
+[[noreturn]] void refuse_interconnect(const Claim& claim, std::string_view text) {
+  const std::vector<std::string> known = {"NVLink", "NVSwitch", "PCIe", "xGMI"};
+  std::string hint;
+  for (const std::string& word : split_at(text, ' ')) {
+    if (hint.empty() && std::find(known.begin(), known.end(), word) == known.end()) {
+      hint = did_you_mean(word, known);
+    }
+  }
+  throw InputError(location_of(claim, "interconnect"), fmt::format("'{}'", text),
+                   fmt::format("{}{}", accepted_links, hint));
+}
+
+}  // namespace
+
+bool names(std::string_view text, std::string_view word) {
+  return plain(text).find(plain(word)) != std::string::npos;
+}
+
+InsideLinks inside_links(const Claim& claim, const std::string& text, const DeviceModel& model,
+                         std::int64_t each) {
+  const bool nvlink =
+      (text.empty() && is_module(model)) ||
+      ((names(text, "nvlink") || names(text, "nvswitch")) && !names(text, "without nvlink"));
+  if (nvlink) return nvlink_of(model.architecture);
+  if (each > 1 && (names_fabric(text) || (text.empty() && has_fabric(model)))) {
+    return fabric_of(claim, text, model);
+  }
+  if (each > 1 && !text.empty() && !names(text, "pcie") && !names(text, "nvlink")) {
+    refuse_interconnect(claim, text);
+  }
+  return pcie_of(text, model);
+}
+
+std::optional<NetworkPorts> network_ports(std::string_view interconnect) {
+  std::string kept;
+  for (const std::string& part : parts_of(interconnect)) {
+    const bool inside = names(part, "nvlink") || names(part, "nvswitch") || names_fabric(part);
+    if (!inside || !has_rate_in_bytes(part)) kept += part + ",";
+  }
+  const std::string_view text = kept;
+  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each; else
+  // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
+  std::optional<double> alone;
+  for (std::size_t at = 0; at + 1 < text.size(); ++at) {
+    if ((text[at] != 'G' && text[at] != 'g') || (text[at + 1] != 'b' && text[at + 1] != 'B'))
+      continue;
+    std::string_view before = text.substr(0, at);
+    const std::optional<double> rate = take_number(before);
+    if (!rate) continue;
+    const std::optional<double> count = take_count(before);
+    if (count && *count >= 1 && *count <= 1e6) {
+      return NetworkPorts{static_cast<std::int64_t>(*count), *rate};
+    }
+    if (!alone) alone = rate;
+  }
+  if (alone) {
+    if (*alone <= 400) return NetworkPorts{1, *alone};
+    return NetworkPorts{8, *alone / 8};  // no single port is that fast
+  }
+  constexpr std::pair<std::string_view, double> generations[] = {
+      {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};
+  for (const auto& [word, rate] : generations) {
+    if (text.find(word) != std::string::npos) return NetworkPorts{1, rate};
+  }
+  return std::nullopt;
+}
+
+NetworkPorts ports_between(const Claim& claim, std::string_view text) {
+  if (text.empty()) {
+    throw InputError(location_of(claim, "interconnect"), "empty, but the row has several machines",
+                     std::string(accepted_links));
+  }
+  const std::optional<NetworkPorts> ports = network_ports(text);
+  if (!ports) refuse_interconnect(claim, text);
+  return *ports;
+}
+
+LinkKind network_kind(std::string_view interconnect) {
+  if (names(interconnect, "EFA")) return LinkKind::efa;
+  if (names(interconnect, "RoCE")) return LinkKind::roce;
+  if (names(interconnect, "Slingshot")) return LinkKind::slingshot;
+  // TCPXO: the card does the transport, with direct access to the memory of GPUs.
+  if (names(interconnect, "TCPXO")) return LinkKind::roce;
+  for (const std::string_view word : {"TCP", "Ethernet", "GbE"}) {
+    if (names(interconnect, word)) return LinkKind::tcp;
+  }
+  return LinkKind::infiniband;
+}
+
+/// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
+/// nccl_ofi_model.cpp, measured by AWS) and 75 us on p4 (src/platform-aws.cpp: the value passed to
+/// NCCL; the plugin sends and receives there instead of writing); 1 us of it are the links of each
+/// machine.
+double port_latency(std::string_view interconnect, const DeviceModel& model) {
+  if (!names(interconnect, "EFA")) return 2;
+  return (model.architecture.starts_with("9") ? 20.0 : 75.0) / 2 - 1;
+}
+
+std::string assumed_links(const std::vector<Claim>& rows) {
+  std::map<std::string, std::int64_t> assumed;
+  for (const Claim& claim : rows) {
+    const bool several = count_column(claim, "n_gpus", 1) > 1 && nodes_of(claim) == 1;
+    const bool named = !column(claim, "cluster").empty() || !column(claim, "layout_file").empty();
+    const bool kernel = claim.quantity == "kernel-time" || claim.quantity == "step-time";
+    if (!several || named || kernel || !interconnect_of(claim).empty() || is_of_format(claim) ||
+        resolve_alias(AliasKind::cluster, column(claim, "machine"))) {
+      continue;
+    }
+    try {
+      const DeviceModel& model = topologies::device_model(device_of(claim), "gpu");
+      if (is_module(model)) continue;
+      const InsideLinks links = inside_links(claim, {}, model, 2);
+      ++assumed[fmt::format("{} of {:.4g} GB/s each way between {}",
+                            links.modules ? "Infinity Fabric" : "PCIe", links.rate, model.name)];
+    } catch (const InputError&) {
+      continue;  // predicting the row gives the reason
+    }
+  }
+  std::vector<std::string> texts;
+  for (const auto& [links, count] : assumed) {
+    texts.push_back(
+        fmt::format("{} without interconnect: taken as {}", counted(count, "row"), links));
+  }
+  return join(texts, "; ");
+}
+
+}  // namespace parsim::validation
