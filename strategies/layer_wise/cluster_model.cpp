@@ -1,6 +1,7 @@
 #include "strategies/layer_wise/cluster_model.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -56,6 +57,10 @@ ClusterModel::ClusterModel(const StrategyInput& input, SearchCosts costs, Exchan
   order_devices();
   measure_rates();
   if (exchanges_ == Exchanges::collectives) measure_collectives();
+  const auto same = [](const std::vector<double>& rates) {
+    return std::adjacent_find(rates.begin(), rates.end(), std::not_equal_to<>()) == rates.end();
+  };
+  even_ = same(inside_) && same(outside_);
 }
 
 /// One speed for the whole network, so that neighbouring layers are cut at the same positions: the
@@ -180,7 +185,10 @@ Seconds ClusterModel::sum_time(std::span<const DeviceId> group, Bytes payload) {
     return time;
   }
   if (costs_ == SearchCosts::own) {
-    return input_.cost.collective(CollectiveKind::all_reduce, group, payload);
+    // Divisions of other dimensions, and other layers, leave the same copies.
+    const auto [known, fresh] = sums_.try_emplace({{group.begin(), group.end()}, payload.value});
+    if (fresh) known->second = input_.cost.collective(CollectiveKind::all_reduce, group, payload);
+    return known->second;
   }
   double slowest = 0;
   for (std::size_t i = 0; i < group.size(); ++i) {

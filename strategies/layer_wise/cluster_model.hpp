@@ -2,7 +2,9 @@
 // rates between them.
 #pragma once
 
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/routes.hpp"
@@ -39,6 +41,8 @@ class ClusterModel {
   /// By position: seconds per byte that arrives from a device of its node, or of another.
   [[nodiscard]] const std::vector<double>& inside() const { return inside_; }
   [[nodiscard]] const std::vector<double>& outside() const { return outside_; }
+  /// Whether these rates are those of all devices.
+  [[nodiscard]] bool even() const { return even_; }
   [[nodiscard]] Exchanges exchanges() const { return exchanges_; }
   /// Of one exchange of tensors; zero in the paper's costs.
   [[nodiscard]] Seconds latency() const { return latency_; }
@@ -72,7 +76,9 @@ class ClusterModel {
   std::vector<double> speeds_, inside_, outside_;
   std::vector<std::size_t> nodes_;
   std::vector<std::size_t> position_;  ///< by device id
+  bool even_ = false;
   Seconds latency_{};
+  std::map<std::pair<std::vector<DeviceId>, std::int64_t>, Seconds> sums_;  ///< by sum_time's input
 };
 
 /// Time of forward and backward of one part of a layer, as lowering makes kernels of it.

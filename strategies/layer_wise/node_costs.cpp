@@ -1,6 +1,7 @@
 // What one node of the search costs by itself: t_C, t_S, update and memory.
 #include <algorithm>
-#include <map>
+#include <set>
+#include <utility>
 
 #include "lowering/memory.hpp"
 #include "strategies/layer_wise/tables.hpp"
@@ -24,17 +25,24 @@ std::vector<std::vector<Share>> shares_of(const StrategyInput& input, const Clus
   return result;
 }
 
-/// Without launches: parameters are updated in buckets.
-double update_time(const StrategyInput& input, const std::vector<Copies>& copies) {
-  std::map<DeviceId, std::int64_t> elements;
+/// By device.
+std::vector<std::int64_t> elements_of(const StrategyInput& input,
+                                      const std::vector<Copies>& copies) {
+  std::vector<std::int64_t> elements(input.cluster.devices.size(), 0);
   for (const Copies& part : copies) {
-    for (const DeviceId device : part.devices) {
-      elements[device] += part.elements(input);
-    }
+    for (const DeviceId device : part.devices) elements[device.index()] += part.elements(input);
   }
+  return elements;
+}
+
+/// Without launches: parameters are updated in buckets. Most devices update equally much.
+double update_time(const StrategyInput& input, const std::vector<std::int64_t>& elements) {
+  std::set<std::pair<std::int32_t, std::int64_t>> known;
   double longest = 0;
-  for (const auto& [device, count] : elements) {
-    OptimizerStep step{count, input.optimizer, input.precision, input.reduce_precision};
+  for (std::size_t d = 0; d < elements.size(); ++d) {
+    const DeviceId device{d};
+    if (elements[d] == 0 || !known.emplace(input.cost.alike(device), elements[d]).second) continue;
+    OptimizerStep step{elements[d], input.optimizer, input.precision, input.reduce_precision};
     Seconds time = input.cost.update(device, step).time;
     step.elements = 0;
     time -= input.cost.update(device, step).time;
@@ -44,24 +52,19 @@ double update_time(const StrategyInput& input, const std::vector<Copies>& copies
 }
 
 double memory_of(const StrategyInput& input, LayerId layer, std::span<const Share> shares,
-                 const std::vector<Copies>& copies) {
+                 const std::vector<std::int64_t>& elements) {
   const LayerKind& kind = input.network[layer].kind;
   const bool in_place = kind.as<Activation>() != nullptr || kind.as<Flatten>() != nullptr;
   const std::int64_t each = element_bytes(input.precision) +
                             lowering::gradient_bytes(input.precision, input.reduce_precision) +
                             lowering::optimizer_bytes(input.precision, input.optimizer);
-  std::map<DeviceId, std::int64_t> bytes;
+  std::vector<std::int64_t> bytes = elements;
+  for (std::int64_t& sum : bytes) sum *= each;
   for (const Share& share : shares) {
-    if (!in_place) bytes[share.device] += share.box.volume() * element_bytes(input.precision);
+    if (in_place) break;
+    bytes[share.device.index()] += share.box.volume() * element_bytes(input.precision);
   }
-  for (const Copies& part : copies) {
-    for (const DeviceId device : part.devices) {
-      bytes[device] += part.elements(input) * each;
-    }
-  }
-  std::int64_t most = 0;
-  for (const auto& [device, sum] : bytes) most = std::max(most, sum);
-  return static_cast<double>(most);
+  return static_cast<double>(*std::max_element(bytes.begin(), bytes.end()));
 }
 
 }  // namespace
@@ -106,6 +109,7 @@ std::vector<Copies> copies_of(const StrategyInput& input, LayerId id,
   const std::vector<Shape> inputs = input_shapes(input.network, id);
   std::vector<Region> regions;  // of the first parameter: few are distinct
   std::vector<Copies> result;
+  std::vector<bool> seen(input.cluster.devices.size(), false);
   for (const Share& share : shares) {
     if (share.box.empty()) continue;
     const Part part{share.box, {}};
@@ -121,9 +125,12 @@ std::vector<Copies> copies_of(const StrategyInput& input, LayerId id,
       result.push_back({{}, Bytes{elements * element_bytes(input.reduce_precision)}});
     }
     std::vector<DeviceId>& devices = result[index].devices;
-    if (std::find(devices.begin(), devices.end(), share.device) == devices.end()) {
+    const bool first_of_device = !seen[share.device.index()];
+    if (first_of_device ||
+        std::find(devices.begin(), devices.end(), share.device) == devices.end()) {
       devices.push_back(share.device);
     }
+    seen[share.device.index()] = true;
   }
   return result;
 }
@@ -151,8 +158,9 @@ NodeCosts node_costs(const StrategyInput& input, ClusterModel& model, const Node
       costs.compute[c] += compute_time(input, layer, shares[c], data).count();
       const std::vector<Copies> copies = copies_of(input, layer, shares[c]);
       costs.sync[c] += sync_time(input, model, copies).count();
-      if (input.search_costs == SearchCosts::own) costs.update[c] += update_time(input, copies);
-      costs.memory[c] += memory_of(input, layer, shares[c], copies);
+      const std::vector<std::int64_t> elements = elements_of(input, copies);
+      if (input.search_costs == SearchCosts::own) costs.update[c] += update_time(input, elements);
+      costs.memory[c] += memory_of(input, layer, shares[c], elements);
     }
   }
   return costs;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "core/errors.hpp"
 #include "strategies/layer_wise/tables.hpp"
@@ -36,11 +38,43 @@ struct Boxes {
       mask |= std::size_t{1} << a;
     }
   }
+  /// Whether the boxes of every `period` devices are those of the devices before, moved along the
+  /// first axis by as much as the first one.
+  [[nodiscard]] bool repeat(std::size_t period) const {
+    for (std::size_t i = 0; i < begin.size(); i += stride) {
+      const double shift = i == 0 ? begin[period] - begin[0] : 0;
+      for (std::size_t k = i + period; k < i + count; ++k) {
+        if (begin[k] != begin[k - period] + shift || end[k] != end[k - period] + shift)
+          return false;
+      }
+    }
+    return true;
+  }
   std::size_t count, stride;
   std::vector<double> begin, end;
   std::vector<std::size_t> cuts;
   std::size_t mask = 0;
 };
+
+/// After how many devices what they have comes again, `shift` further along the first axis.
+struct Repeat {
+  std::size_t period = 0;  ///< whole blocks; 0: it does not
+  double shift = 0;
+};
+
+/// Of boxes of the same devices.
+Repeat repeat_of(const Boxes& own, std::span<const Boxes> others = {}) {
+  const auto repeats = [&](std::size_t period) {
+    return own.repeat(period) && std::all_of(others.begin(), others.end(), [&](const Boxes& boxes) {
+             return boxes.count == own.count && boxes.repeat(period) &&
+                    boxes.begin[period] - boxes.begin[0] == own.begin[period] - own.begin[0];
+           });
+  };
+  for (std::size_t period = block; period < own.count && own.count % period == 0; period *= 2) {
+    if (repeats(period)) return {period, own.begin[period] - own.begin[0]};
+  }
+  return {};
+}
 
 /// What the parts of a reader need under one configuration.
 struct Wants {
@@ -64,40 +98,44 @@ struct Wants {
   std::size_t axes;
   Boxes boxes;
   std::vector<std::vector<double>> along;  ///< by mask; found when first asked for
+  std::vector<double> longest;             ///< by block of parts, no receiver takes longer
+  Repeat repeat;
 };
 
-/// Elements that the boxes of device k have in common, added to `sums`, by k.
-void add_common(const Boxes& held, Wants& wants, std::vector<double>& sums) {
-  const std::size_t count = std::min(held.count, wants.boxes.count);
-  const double* const rest = wants.without(held.mask).data();
+/// By device of a block.
+using Block = std::array<double, block>;
+
+/// Adds the elements that the boxes of each device from `first` on have in common.
+void add_common(const Boxes& held, const Wants& wants, std::size_t first, Block& sums) {
+  if (first >= held.count) return;
+  const double* const rest = &wants.along[held.mask][first];
   if (held.mask == 0) {
-    for (std::size_t k = 0; k < count; ++k) sums[k] += rest[k];
+    for (std::size_t k = 0; k < std::min(block, held.count - first); ++k) sums[k] += rest[k];
     return;
   }
-  // The last block may reach beyond `count`, where one side's boxes are empty.
-  for (std::size_t first = 0; first < count; first += block) {
-    double product[block];
-    for (std::size_t k = 0; k < block; ++k) product[k] = rest[first + k];
-    for (const std::size_t axis : held.cuts) {
-      const double* const a_begin = &held.begin[axis * held.stride + first];
-      const double* const a_end = &held.end[axis * held.stride + first];
-      const double* const b_begin = &wants.boxes.begin[axis * wants.boxes.stride + first];
-      const double* const b_end = &wants.boxes.end[axis * wants.boxes.stride + first];
-      for (std::size_t k = 0; k < block; ++k) {
-        const double begin = a_begin[k] > b_begin[k] ? a_begin[k] : b_begin[k];
-        const double end = a_end[k] < b_end[k] ? a_end[k] : b_end[k];
-        const double common = end - begin;
-        product[k] *= common > 0 ? common : 0;
-      }
+  // The last block may reach beyond the devices, where one side's boxes are empty.
+  Block product;
+  for (std::size_t k = 0; k < block; ++k) product[k] = rest[k];
+  for (const std::size_t axis : held.cuts) {
+    const double* const a_begin = &held.begin[axis * held.stride + first];
+    const double* const a_end = &held.end[axis * held.stride + first];
+    const double* const b_begin = &wants.boxes.begin[axis * wants.boxes.stride + first];
+    const double* const b_end = &wants.boxes.end[axis * wants.boxes.stride + first];
+    for (std::size_t k = 0; k < block; ++k) {
+      const double begin = a_begin[k] > b_begin[k] ? a_begin[k] : b_begin[k];
+      const double end = a_end[k] < b_end[k] ? a_end[k] : b_end[k];
+      const double common = end - begin;
+      product[k] *= common > 0 ? common : 0;
     }
-    for (std::size_t k = 0; k < block; ++k) sums[first + k] += product[k];
   }
+  for (std::size_t k = 0; k < block; ++k) sums[k] += product[k];
 }
 
 /// What each device and its node hold of the producer's output under one configuration.
 struct Holders {
   Boxes own;
   std::vector<Boxes> node;  ///< boxes of the device's node, as many layers as the fullest node has
+  Repeat repeat;
 };
 
 /// The parts of a node as few boxes: one if they fill one, else each for itself.
@@ -117,11 +155,12 @@ std::vector<Region> node_boxes(std::span<const Region> parts) {
 Holders holders(const ClusterModel& model, std::span<const Region> parts, const Region& tensor) {
   const std::vector<std::size_t>& nodes = model.nodes();
   const std::size_t axes = tensor.rank();
-  Holders result{Boxes(axes, parts.size()), {}};
+  Holders result{Boxes(axes, parts.size()), {}, {}};
   for (std::size_t k = 0; k < parts.size(); ++k) {
     if (!parts[k].empty()) result.own.set(k, parts[k]);
   }
   result.own.find_cuts(tensor);
+  result.repeat = repeat_of(result.own);
   if (model.node_count() == 1) return result;
   std::size_t reached = parts.size();  // devices of nodes that hold anything
   while (reached < nodes.size() && nodes[reached] == nodes[parts.size() - 1]) ++reached;
@@ -137,7 +176,62 @@ Holders holders(const ClusterModel& model, std::span<const Region> parts, const 
     begin = end;
   }
   for (Boxes& boxes : result.node) boxes.find_cuts(tensor);
+  result.repeat = repeat_of(result.own, result.node);
   return result;
+}
+
+/// Finds how long the receivers of each block take at most: as long as if their nodes had nothing.
+void find_longest(const ClusterModel& model, Wants& wants) {
+  const bool one_node = model.node_count() == 1;
+  const std::vector<double>& volume = wants.without(0);
+  wants.longest.assign(wants.boxes.stride / block, 0);
+  for (std::size_t k = 0; k < wants.boxes.count; ++k) {
+    const double inside = model.inside()[k], outside = model.outside()[k];
+    // Between rates that are nearly equal rounding could make what is shorter longer.
+    const bool known = one_node || 2 * inside <= outside;
+    const double most = volume[k] * (one_node ? inside : outside);
+    double& longest = wants.longest[k / block];
+    longest = known ? std::max(longest, most) : std::numeric_limits<double>::infinity();
+  }
+}
+
+/// How many devices, the first ones, are all that need be looked at: those of others lack as much.
+std::size_t distinct(const ClusterModel& model, const Holders& held, const Wants& wants) {
+  const std::size_t count = wants.boxes.count;
+  const Repeat &a = held.repeat, &b = wants.repeat;
+  if (!model.even() || held.own.count != count || a.period == 0 || b.period == 0) return count;
+  const std::size_t both = std::max(a.period, b.period);  // they are powers of two, times a block
+  const double shift = static_cast<double>(both / a.period) * a.shift;
+  return shift == static_cast<double>(both / b.period) * b.shift ? both : count;
+}
+
+/// Seconds per byte of an element that the slowest receiver, or all in turn, wait for what they
+/// lack.
+double receiving(const ClusterModel& model, TransferRule rule, const Holders& held, Wants& wants) {
+  const bool one_node = model.node_count() == 1, all = rule == TransferRule::total;
+  const std::vector<double>& volume = wants.without(0);
+  static_cast<void>(wants.without(held.own.mask));
+  for (const Boxes& boxes : held.node) static_cast<void>(wants.without(boxes.mask));
+  const std::size_t blocks =
+      all ? wants.longest.size() : padded(distinct(model, held, wants)) / block;
+  double slowest = 0, total = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    // The last devices lack most if any do: where numbers of parts differ, theirs are far apart.
+    const std::size_t b = all ? i : (i + blocks - 1) % blocks;
+    if (!all && wants.longest[b] <= slowest) continue;
+    const std::size_t first = b * block;
+    Block own{}, near{};
+    add_common(held.own, wants, first, own);
+    for (const Boxes& node : held.node) add_common(node, wants, first, near);
+    const double* const within = one_node ? &volume[first] : near.data();
+    for (std::size_t k = 0; k < std::min(block, wants.boxes.count - first); ++k) {
+      const double time = (within[k] - own[k]) * model.inside()[first + k] +
+                          (volume[first + k] - within[k]) * model.outside()[first + k];
+      slowest = std::max(slowest, time);
+      total += time;
+    }
+  }
+  return all ? total : slowest;
 }
 
 }  // namespace
@@ -168,32 +262,15 @@ Matrix transfer_table(const StrategyInput& input, const ClusterModel& model, Tra
       ensure(need.rank() == tensor.rank(), "an operand's region has the operand's axes");
       if (!need.empty()) wants.boxes.set(k, need);
     }
+    wants.repeat = repeat_of(wants.boxes);
   }
 
   const double element = static_cast<double>(element_bytes(input.precision));
-  const bool one_node = model.node_count() == 1;
-  const std::size_t devices = model.devices().size();
-  std::vector<double> own(padded(devices)), near(padded(devices));
   Matrix table(held.size(), wanted.size());
-  for (std::size_t p = 0; p < held.size(); ++p) {
-    for (std::size_t r = 0; r < wanted.size(); ++r) {
-      Wants& wants = wanted[r];
-      const std::vector<double>& volume = wants.without(0);
-      std::fill(own.begin(), own.end(), 0.0);
-      add_common(held[p].own, wants, own);
-      if (!one_node) {
-        std::fill(near.begin(), near.end(), 0.0);
-        for (const Boxes& node : held[p].node) add_common(node, wants, near);
-      }
-      const double* const within = one_node ? volume.data() : near.data();
-      double slowest = 0, total = 0;
-      for (std::size_t k = 0; k < wants.boxes.count; ++k) {
-        const double time =
-            (within[k] - own[k]) * model.inside()[k] + (volume[k] - within[k]) * model.outside()[k];
-        slowest = std::max(slowest, time);
-        total += time;
-      }
-      const double time = element * (rule == TransferRule::total ? total : slowest);
+  for (std::size_t r = 0; r < wanted.size(); ++r) {
+    find_longest(model, wanted[r]);
+    for (std::size_t p = 0; p < held.size(); ++p) {
+      const double time = element * receiving(model, rule, held[p], wanted[r]);
       table(p, r) = time > 0 ? 2 * (time + model.latency().count()) : 0;
     }
   }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/random.hpp"
 #include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
@@ -19,7 +20,40 @@
 
 using namespace parsim;
 using namespace parsim::strategies;
+using layer_wise::ClusterModel;
+using layer_wise::Configuration;
 using testing::World;
+
+namespace {
+
+/// t_X of one pair of configurations, every device and every part of its node looked at.
+double box_by_box(const StrategyInput& input, const ClusterModel& model, const Consumer& operand,
+                  LayerId first, const Configuration& producer, const Configuration& reader) {
+  const Network& network = input.network;
+  const Layer& layer = network[operand.layer];
+  const std::vector<Region> held = boxes(network, first, producer, input.batch, model.speeds());
+  const std::vector<Region> parts =
+      boxes(network, operand.layer, reader, input.batch, model.speeds());
+  double slowest = 0;
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    if (parts[k].empty()) continue;
+    const Region need = input_region(layer.kind, input_shapes(network, operand.layer), layer.out,
+                                     operand.input, {parts[k], {}});
+    std::int64_t own = 0, near = 0;
+    for (std::size_t j = 0; j < held.size(); ++j) {
+      const std::int64_t common = intersect(held[j], need).volume();
+      if (j == k) own = common;
+      if (model.nodes()[j] == model.nodes()[k]) near += common;
+    }
+    const double time = static_cast<double>(near - own) * model.inside()[k] +
+                        static_cast<double>(need.volume() - near) * model.outside()[k];
+    slowest = std::max(slowest, time);
+  }
+  const double time = static_cast<double>(element_bytes(input.precision)) * slowest;
+  return time > 0 ? 2 * (time + model.latency().count()) : 0;
+}
+
+}  // namespace
 
 TEST_CASE("layer-wise: never loses to data, owt and model-even by simulated time") {
   for (const char* machines :
@@ -88,6 +122,46 @@ TEST_CASE("layer-wise: few parts stay in one node, with its devices side by side
   CHECK(own.outside()[0] == testing::approx(3 / 1e9));
   CHECK(paper.outside()[0] == testing::approx(1 / 1e9));
   CHECK(paper.inside()[0] == testing::approx(1 / 20e9));
+}
+
+TEST_CASE("layer-wise: transfers are those of all devices, box by box, to the bit") {
+  Random random(25);
+  std::size_t moves = 0;
+  for (const char* machines :
+       {"nodes:4x8,device=v100-sxm2,intra=150GB/s,inter=12GB/s",
+        "nodes:4x8,device=v100-sxm2,intra=12GB/s,inter=12GB/s",
+        "nodes:3x4,device=v100-sxm2*4+p100-sxm2*8,intra=100GB/s,inter=12GB/s",
+        "nodes:2x3,device=v100-sxm2,intra=20GB/s,inter=5GB/s",
+        "star:16,device=p100-sxm2,rate=20GB/s,latency=1us"}) {
+    for (const auto& [name, batch] : {std::pair{"lenet5", 64}, {"alexnet_grouped", 48}}) {
+      CAPTURE(machines);
+      CAPTURE(name);
+      const World world(name, machines);
+      StrategyInput input = world.input(batch);
+      const ClusterModel model(input, SearchCosts::own);
+      const std::size_t devices = model.devices().size();
+      const auto nodes = layer_wise::nodes_of(
+          world.network, batch, devices, devices < 16 ? DegreeRule::any : DegreeRule::dividing);
+      for (const layer_wise::Node& reader : nodes) {
+        const Consumer operand{reader.layers[0], 0};
+        const LayerId source = world.network[operand.layer].inputs[0];
+        const auto producer = std::find_if(nodes.begin(), nodes.end(), [&](const auto& node) {
+          return std::count(node.layers.begin(), node.layers.end(), source) > 0;
+        });
+        if (producer == nodes.end()) continue;
+        const layer_wise::Matrix table = transfer_table(
+            input, model, layer_wise::TransferRule::slowest_receiver, operand, *producer, reader);
+        for (int i = 0; i < 60; ++i) {
+          const std::size_t p = random.below(table.rows), r = random.below(table.columns);
+          const double expected = box_by_box(input, model, operand, producer->layers[0],
+                                             producer->configurations[p], reader.configurations[r]);
+          CHECK(table(p, r) == expected);
+          moves += expected > 0 ? 1 : 0;
+        }
+      }
+    }
+  }
+  CHECK(moves > 1000);
 }
 
 TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for memory") {
