@@ -370,7 +370,7 @@ class Buyer {
     const std::unique_ptr<Experiment> experiment = experiment_of(entry.row.purchase);
     BuyRow& row = entry.row;
     row.run = run_plan(*experiment, {*entry.plan, {}, {}}, Operations::folded).result;
-    spreads_ = &experiment->spreads();
+    spreads_ = experiment->spreads();
     entry.step = row.run.step_time.count();
     row.time = Seconds{steps_ * entry.step};
     row.cost = row.fixed + row.per_hour * row.time;
@@ -396,7 +396,7 @@ class Buyer {
           {Seconds{entry.row.cost.value}, entry.row.run.parts, entry.row.run.by_model});
     }
     std::vector<double> probabilities;
-    if (!entries_.empty()) probabilities = probabilities_of_fastest(contenders, *spreads_);
+    if (!entries_.empty()) probabilities = probabilities_of_fastest(contenders, spreads_);
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       entries_[i].row.probability = probabilities[i];
       answer_.rows.push_back(std::move(entries_[i].row));
@@ -407,7 +407,7 @@ class Buyer {
   const double steps_;  ///< of a training run
   std::vector<MachineGroup> groups_;
   std::vector<Entry> entries_;
-  const Spreads* spreads_ = nullptr;
+  Spreads spreads_;
   BuyAnswer answer_;
 };
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "core/errors.hpp"
@@ -41,17 +43,31 @@ std::string named(const FittedStep& row) { return fmt::format("{}:{}", row.set, 
 /// by more.
 constexpr double disagreement = 1.2;
 
+/// The same of a collective: published runs of one size differ by less.
+constexpr double collective_disagreement = 1.3;
+
+/// Half-width of 90 % of the values around the one that is used, in logarithms, beyond that of two
+/// that are just `alike`.
+double half_width(const std::vector<double>& values, double used, double alike) {
+  constexpr double deviations_to_95 = 1.6449;
+  double square = 0;
+  for (const double value : values) square += std::pow(std::log(value / used), 2);
+  square = square / static_cast<double>(values.size()) - std::pow(std::log(alike) / 2, 2);
+  return values.empty() ? 0 : deviations_to_95 * std::sqrt(std::max(0.0, square));
+}
+
 void note_disagreement(const std::string& device, const std::vector<const FittedStep*>& rows,
-                       double used, std::vector<std::string>& notes) {
+                       double used, bool wider, std::vector<std::string>& notes) {
   const auto [least, most] = std::minmax_element(
       rows.begin(), rows.end(),
       [](const FittedStep* a, const FittedStep* b) { return a->kernels < b->kernels; });
   if ((*most)->kernels < disagreement * (*least)->kernels) return;
   notes.push_back(
       fmt::format("measured rows of {} disagree: kernels take {:.3g} times as long as modelled by "
-                  "{}, and {:.3g} times by {}; the median of {}, {:.3g}, is used",
+                  "{}, and {:.3g} times by {}; the median of {}, {:.3g}, is used{}",
                   device, (*least)->kernels, named(**least), (*most)->kernels, named(**most),
-                  counted(static_cast<std::int64_t>(rows.size()), "row"), used));
+                  counted(static_cast<std::int64_t>(rows.size()), "row"), used,
+                  wider ? ", and intervals are wider" : ""));
 }
 
 void note_power(const DeviceModel& model, const FittedStep& row, std::vector<std::string>& notes) {
@@ -123,6 +139,32 @@ bool has_several_machines(const Cluster& cluster) {
                      [&](DeviceId gpu) { return cluster[gpu].node != cluster[gpus.front()].node; });
 }
 
+/// Rows of the same collective that contradict each other get a note. Returns those of them that
+/// fit the launch.
+std::vector<double> note_contradictions(const std::vector<FittedStep>& rows,
+                                        std::vector<std::string>& notes) {
+  std::map<std::string, std::vector<const FittedStep*>> alike;
+  for (const FittedStep& row : rows) {
+    if (row.collective) alike[row.run].push_back(&row);
+  }
+  std::vector<double> launches;
+  for (const auto& [run, same] : alike) {
+    const auto [least, most] = std::minmax_element(
+        same.begin(), same.end(),
+        [](const FittedStep* a, const FittedStep* b) { return a->measured < b->measured; });
+    if ((*most)->measured < (*least)->measured * collective_disagreement) continue;
+    notes.push_back(fmt::format(
+        "measured rows of one collective disagree, {}: {} by {}, and {} by {}; medians are "
+        "used",
+        run, to_text((*least)->measured), named(**least), to_text((*most)->measured),
+        named(**most)));
+    for (const FittedStep* row : same) {
+      if (row->launch) launches.push_back(row->launch->count());
+    }
+  }
+  return launches;
+}
+
 /// Adds what collectives on the cluster's GPUs say: the launch, and shares of links.
 void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster,
                      RunCalibration& calibration, std::vector<double>& links) {
@@ -149,6 +191,13 @@ void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster
     if (launch || of_links) calibration.by.push_back(row);
   }
   if (!launches.empty()) calibration.launch = Seconds{middle_of(std::move(launches))};
+  std::vector<double> contradicting = note_contradictions(calibration.by, calibration.notes);
+  constexpr double least = 1e-6;  // s: what the model misses of a launch can be 0
+  for (double& launch : contradicting) launch = std::max(launch, least);
+  if (!contradicting.empty()) {
+    calibration.launch_spread = half_width(
+        contradicting, std::max(least, calibration.launch->count()), collective_disagreement);
+  }
   if (useless == 0) return;
   calibration.notes.push_back(fmt::format(
       "{} of --calibrate-with fit nothing: the launch is fitted to up to 64 KiB, links between "
@@ -196,8 +245,10 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
       calibration.by.push_back(*row);
     }
     note_kind(network, *counting.front(), calibration.notes);
-    const double factor = middle_of(std::move(factors));
-    note_disagreement(model.name, counting, factor, calibration.notes);
+    const double factor = middle_of(factors);
+    const double width = half_width(factors, factor, disagreement);
+    calibration.kernel_spread = std::max(calibration.kernel_spread, width);
+    note_disagreement(model.name, counting, factor, width > 0, calibration.notes);
     for (const std::size_t d : devices) calibration.kernels[d] = factor;
   }
   add_collectives(rows, cluster, calibration, links);
@@ -207,10 +258,22 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
                                  to_text(precision), texts_of(rows)),
                      "accepted: measured steps on the type of GPU and in the precision of the run");
   }
-  if (!links.empty()) calibration.links = middle_of(links);
+  if (!links.empty()) {
+    calibration.links = middle_of(links);
+    calibration.link_spread = half_width(links, calibration.links, collective_disagreement);
+  }
   if (!hosts.empty()) calibration.host = middle_of(hosts);
   if (!counts.empty()) calibration.devices = middle_of(counts);
   return calibration;
+}
+
+Spreads run_spreads(const std::optional<RunCalibration>& calibration) {
+  Spreads spread = spreads(calibration && calibration->every_gpu);
+  if (!calibration) return spread;
+  spread.kernels = calibration->kernel_spread;
+  spread.links = calibration->link_spread;
+  spread.launches = calibration->launch_spread;
+  return spread;
 }
 
 void check_calibrated_costs(const RunCalibration& calibration, const std::string& costs,

@@ -9,6 +9,7 @@
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
 #include "core/network.hpp"
+#include "experiment/step_interval.hpp"
 #include "sim/fusion.hpp"
 
 namespace parsim::experiment {
@@ -34,6 +35,8 @@ struct FittedStep {
   bool collective = false;          ///< fits `launch`, `links` or nothing, and no kernels
   bool between = false;             ///< of a collective, on several machines
   std::optional<Seconds> launch{};  ///< what a small collective takes beyond NCCL's model
+  std::string run;                  ///< of a collective: "all-reduce of 4 KiB on 8 GPUs"
+  Seconds measured{};               ///< of a collective
 };
 
 /// The terms that fitted rows give a run.
@@ -44,6 +47,9 @@ struct RunCalibration {
   double host = 0, devices = 1;     ///< as in FittedStep
   std::optional<Seconds> launch{};  ///< of every collective; nothing: that of its links
   bool every_gpu = false;           ///< whether each type of GPU has a row
+  /// Half-widths of 90 % of what rows that contradict each other say, in logarithms: of kernels, of
+  /// links and of launches.
+  double kernel_spread = 0, link_spread = 0, launch_spread = 0;
   /// Of rows that disagree, and of rows of cards under another limit of their power.
   std::vector<std::string> notes{};
 };
@@ -57,6 +63,10 @@ struct RunCalibration {
 [[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
                                             const Network& network, Precision precision,
                                             const Cluster& cluster);
+
+/// The spreads of a run with or without measured rows: fitted to those of published steps, and
+/// wider where the rows contradict each other.
+[[nodiscard]] Spreads run_spreads(const std::optional<RunCalibration>& calibration);
 
 /// Throws InputError at --calibrate-with where kernels have other costs than those of the default
 /// source, or of `profile`, that the rows' factors are of, or where launches take time, which the

@@ -411,9 +411,7 @@ sim::SimOptions Experiment::step_options() const {
   return options;
 }
 
-const Spreads& Experiment::spreads() const {
-  return experiment::spreads(calibration && calibration->every_gpu);
-}
+Spreads Experiment::spreads() const { return run_spreads(calibration); }
 
 std::string Experiment::step_summary() const {
   std::string summary = step_cost().summary();

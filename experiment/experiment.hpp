@@ -32,7 +32,7 @@ class Experiment {
   /// How the step is simulated: with what is slow for a while, which strategies do not know either.
   [[nodiscard]] sim::SimOptions step_options() const;
   /// What is known of how far prices are from measured ones.
-  [[nodiscard]] const Spreads& spreads() const;
+  [[nodiscard]] Spreads spreads() const;
   /// One line on costs and disturbances, for reports.
   [[nodiscard]] std::string step_summary() const;
 

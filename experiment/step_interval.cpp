@@ -50,17 +50,32 @@ SpreadsTable read_spreads() {
   return all;
 }
 
+constexpr CostClass of_kernels[] = {CostClass::measured,     CostClass::products,
+                                    CostClass::convolutions, CostClass::attention,
+                                    CostClass::memory,       CostClass::borrowed};
+
+double share_of(const StepParts& parts, CostClass one) {
+  return parts[static_cast<std::size_t>(one)];
+}
+
+double share_of_kernels(const StepParts& parts) {
+  double share = 0;
+  for (const CostClass own : of_kernels) share += share_of(parts, own);
+  return share;
+}
+
 /// Nine tenths of the kernels' time are by the model of another card.
 bool mostly_borrowed(const StepParts& parts) {
   constexpr double most = 0.9;
-  const auto share = [&](CostClass one) { return parts[static_cast<std::size_t>(one)]; };
-  const double borrowed = share(CostClass::borrowed);
-  double kernels = borrowed;
-  for (const CostClass own : {CostClass::measured, CostClass::products, CostClass::convolutions,
-                              CostClass::attention, CostClass::memory}) {
-    kernels += share(own);
-  }
-  return borrowed > 0 && borrowed >= most * kernels;
+  const double borrowed = share_of(parts, CostClass::borrowed);
+  return borrowed > 0 && borrowed >= most * share_of_kernels(parts);
+}
+
+/// Of rows that contradict each other.
+double square_of_contradictions(const StepParts& parts, const Spreads& spreads) {
+  return std::pow(share_of_kernels(parts) * spreads.kernels, 2) +
+         std::pow(share_of(parts, CostClass::between) * spreads.links, 2) +
+         std::pow(share_of(parts, CostClass::launches) * spreads.launches, 2);
 }
 
 /// A standard normal number (Box and Muller 1958).
@@ -106,8 +121,8 @@ StepInterval step_interval(const StepParts& parts, const Spreads& spreads) {
     low += std::pow(parts[i] * spreads.prices[i].low, 2);
     high += std::pow(parts[i] * spreads.prices[i].high, 2);
   }
-  low = std::sqrt(low);
-  high = std::sqrt(high);
+  low = std::sqrt(low + square_of_contradictions(parts, spreads));
+  high = std::sqrt(high + square_of_contradictions(parts, spreads));
   if (!spreads.calibrated && mostly_borrowed(parts)) {
     low = std::max(low, unknown_low);
     high = std::max(high, unknown_high);
@@ -143,6 +158,14 @@ std::vector<double> probabilities_of_fastest(std::span<const Contender> plans,
   for (int draw = 0; draw < draws && !alone; ++draw) {
     StepParts errors{};
     for (std::size_t c = 0; c < errors.size(); ++c) errors[c] = drawn(random, spreads.prices[c]);
+    const auto add = [&](double spread, std::span<const CostClass> classes) {
+      if (spread <= 0) return;
+      const double error = drawn(random, {spread, spread});
+      for (const CostClass one : classes) errors[static_cast<std::size_t>(one)] += error;
+    };
+    add(spreads.kernels, of_kernels);
+    add(spreads.links, {{CostClass::between}});
+    add(spreads.launches, {{CostClass::launches}});
     std::size_t fastest = 0;
     double least = 0;
     for (std::size_t i = 0; i < plans.size(); ++i) {

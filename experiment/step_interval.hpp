@@ -31,6 +31,9 @@ struct Spreads {
   double constant = 0;
   int systems = 0, rows = 0;  ///< in the fit
   bool calibrated = false;    ///< of steps that a measured row of the same card calibrates
+  /// Of measured rows that contradict each other: one error of all kernels, of links between
+  /// machines, and of launches of collectives, both ways; 0 where rows agree.
+  double kernels = 0, links = 0, launches = 0;
 };
 /// `without` names a system (machine, card, framework) whose own rows are left out of the fit, as
 /// when its rows are judged; a system without rows in the fit changes nothing.
@@ -45,8 +48,9 @@ struct StepInterval {
 ///
 ///     high = exp √( Σ (share · high of the class)² + (high of host)² + plan² )
 ///
-/// and likewise low. Where kernels are priced by the model of another card (nine tenths of their
-/// time) and nothing calibrates, at least ±50 %.
+/// and likewise low. Rows that contradict each other add squares for the shares of all kernels, of
+/// class `between` and of launches. Where kernels are priced by the model of another card (nine
+/// tenths of their time) and nothing calibrates, at least ±50 %.
 [[nodiscard]] StepInterval step_interval(const StepParts& parts, const Spreads& spreads);
 
 /// The class that contributes most to an interval's upper end; nothing: host or plan.

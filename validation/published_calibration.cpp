@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/attention.hpp"
 #include "validation/published_collective.hpp"
 #include "validation/published_machines.hpp"
@@ -87,6 +88,17 @@ double median_of_launches(const std::vector<experiment::FittedStep>& rows) {
   return median(std::move(seconds));
 }
 
+/// "all_reduce of 4.0 KiB on 16 GPUs of 2 machines", and how the library was set.
+std::string run_of(const Claim& claim, const PublishedCollective& run) {
+  const std::int64_t machines = machines_of(claim);
+  std::string text =
+      fmt::format("{} of {} on {}", column(claim, "collective"),
+                  to_text(Bytes{count_column(claim, "size_bytes", 1)}), counted(run.gpus(), "GPU"));
+  if (machines > 1) text += fmt::format(" of {}", counted(machines, "machine"));
+  const std::string settings = column(claim, "settings");
+  return settings.empty() ? text : fmt::format("{} with {}", text, settings);
+}
+
 /// Small collectives first: what they fit is part of the large ones' time.
 std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>& rows) {
   std::vector<experiment::FittedStep> launches, fitted;
@@ -109,6 +121,8 @@ std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>&
       row.collective = true;
       row.between = run.between();
       const double seconds = 1e-6 * claim.expected;
+      row.measured = Seconds{seconds};
+      row.run = run_of(claim, run);
       sim::SimOptions options = library_options(claim);
       if (small) {
         options.terms.offset = Seconds{0};

@@ -45,6 +45,23 @@ TEST_CASE("step interval: by hand") {
   CHECK(widest_class(parts, spreads) == CostClass::inside);
 }
 
+TEST_CASE("step interval: measured rows that contradict each other widen it, by hand") {
+  Spreads spreads = spreads_of({{CostClass::products, {0.2, 0.4}}});
+  spreads.kernels = 0.5;
+  spreads.links = 0.6;
+  spreads.launches = 0.8;
+  const StepParts parts = parts_of({{CostClass::products, 0.25},
+                                    {CostClass::memory, 0.25},
+                                    {CostClass::between, 0.25},
+                                    {CostClass::launches, 0.25}});
+  // Kernels are one half, with one error.
+  const double more = 0.25 * 0.25 + 0.15 * 0.15 + 0.2 * 0.2;
+  CHECK(step_interval(parts, spreads).low ==
+        testing::approx(std::exp(-std::sqrt(0.05 * 0.05 + more))));
+  CHECK(step_interval(parts, spreads).high ==
+        testing::approx(std::exp(std::sqrt(0.1 * 0.1 + more))));
+}
+
 TEST_CASE("step interval: at least half as long and half again where no kernel is of this card") {
   const Spreads narrow = spreads_of({{CostClass::borrowed, {0.1, 0.1}}});
   const auto interval = [&](const StepParts& parts, bool calibrated) {
@@ -100,6 +117,11 @@ TEST_CASE("probability of the fastest: closed forms of two plans") {
   const double other = deviations * std::log(1.1) / std::sqrt(0.47);
   CHECK(first_of(products, between, 1.1) == testing::approx(below(other)).epsilon(0.08));
   CHECK(first_of(products, products, 2) > 0.999);
+  // An error that measured rows leave to all kernels is of one of them: √(0.47 + 0.5²).
+  spreads.kernels = 0.5;
+  const double wider = deviations * std::log(1.1) / std::sqrt(0.72);
+  CHECK(first_of(products, between, 1.1) == testing::approx(below(wider)).epsilon(0.08));
+  CHECK(first_of(products, products, 1.1) == testing::approx(below(same)).epsilon(0.04));
 }
 
 TEST_CASE("probability of the fastest: a plan that two models bound gains by neither alone") {

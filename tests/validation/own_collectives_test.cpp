@@ -2,6 +2,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
+#include <memory>
+
 #include "core/text.hpp"
 #include "experiment/run.hpp"
 #include "report/context.hpp"
@@ -170,6 +173,38 @@ TEST_CASE("own collectives: large ones between machines give the links' share, o
   CHECK(run.calibration->links == testing::approx(0.5).epsilon(0.01));
   CHECK(join(run.warnings).find("1 collective of --calibrate-with fit") != std::string::npos);
   CHECK_THROWS_AS(experiment::Experiment{request_on(one_box, {rows[1]})}, InputError);
+}
+
+TEST_CASE("own collectives: rows of one collective that contradict each other get a warning") {
+  const double without = predicted(collective(4096, 1));
+  const auto run = [&](std::initializer_list<double> launches) {
+    std::vector<Claim> rows;
+    for (const double launch : launches) rows.push_back(collective(4096, without + launch));
+    return std::make_unique<experiment::Experiment>(request_on(one_box, rows));
+  };
+  const auto apart = run({10, 90});
+  CHECK(apart->warnings.back() ==
+        fmt::format("measured rows of one collective disagree, all_reduce of 4.00 KiB on 2 GPUs: "
+                    "{} by {}, and {} by {}; medians are used",
+                    to_text(Seconds{1e-6 * (without + 10)}), "mine:" + collective(4096, 1).name,
+                    to_text(Seconds{1e-6 * (without + 90)}), "mine:" + collective(4096, 1).name));
+  CHECK(apart->spreads().launches > 0.5);
+  CHECK(apart->spreads().kernels == 0);
+  const auto alike = run({10, 11});
+  CHECK(join(alike->warnings).find("disagree") == std::string::npos);
+  CHECK(alike->spreads().launches == 0);
+  // Of links between machines, whose shares 0.5 and 0.25 are around a median of 0.375.
+  const std::int64_t large = std::int64_t{256} << 20;
+  const PublishedCollective across(collective(large, 1, 2));
+  const sim::SimOptions options = library_options(collective(large, 1, 2));
+  const auto slow = [&](double share) {
+    return collective(large, 1e6 * across.with_links(share).simulated(options), 2);
+  };
+  const experiment::Experiment links(request_on(two_boxes, {slow(0.5), slow(0.25)}));
+  CHECK(join(links.warnings, "\n").find("all_reduce of 256 MiB on 4 GPUs of 2 machines") !=
+        std::string::npos);
+  const double square = (0.2877 * 0.2877 + 0.4055 * 0.4055) / 2 - 0.1312 * 0.1312;
+  CHECK(links.spreads().links == testing::approx(1.6449 * std::sqrt(square)).epsilon(0.02));
 }
 
 TEST_CASE("own collectives: a step of the same file is fitted with the launch") {

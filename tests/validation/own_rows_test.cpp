@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.hpp"
 #include "experiment/run.hpp"
+#include "strategies/strategies.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
@@ -163,9 +165,36 @@ TEST_CASE("own rows: rows that contradict each other get a warning with both fac
       warnings_of({step_of("t4", whole), step_of("t4", longer)}, "star:1,device=t4,rate=10GB/s");
   const std::string name = "mine:alexnet, t4, 1 n_gpus, batch_per_gpu 64 (line 2)";
   CHECK(texts == "measured rows of t4 disagree: kernels take 1 times as long as modelled by " +
-                     name + ", and 2 times by " + name + "; the median of 2 rows, 1.5, is used");
+                     name + ", and 2 times by " + name +
+                     "; the median of 2 rows, 1.5, is used, "
+                     "and intervals are wider");
   CHECK(warnings_of({step_of("t4", whole), step_of("t4", 1.1 * whole)},
                     "star:1,device=t4,rate=10GB/s") == "");
+}
+
+TEST_CASE("own rows: rows that contradict each other widen the interval, by hand") {
+  const Training training(step_of("t4", 1));
+  const auto interval = [&](std::initializer_list<double> factors) {
+    experiment::Request request;
+    request.network = "alexnet";
+    request.cluster = "star:1,device=t4,rate=10GB/s";
+    request.batch = 64;
+    std::vector<Claim> rows;
+    for (const double factor : factors) rows.push_back(step_of("t4", 1e3 * training.step(factor)));
+    request.fitted = fitted_steps(rows);
+    const experiment::Experiment run(request);
+    const auto planned = experiment::make_plan(run, strategies::strategy("data", "test"));
+    return experiment::run_plan(run, planned).result.interval;
+  };
+  const experiment::StepInterval one = interval({1.5}), alike = interval({1.4, 1.6}),
+                                 apart = interval({1, 2.25});
+  CHECK(alike.high == testing::approx(one.high).epsilon(0.01));
+  // Kernels are the whole step; the median of 1 and 2.25 is 1.625: squares of ln(1 / 1.625) and
+  // ln(2.25 / 1.625), their mean less that of two rows that just agree, ln(1.2) / 2.
+  const double square = (0.4855 * 0.4855 + 0.3254 * 0.3254) / 2 - 0.0912 * 0.0912;
+  const double wider = std::pow(std::log(apart.high), 2) - std::pow(std::log(one.high), 2);
+  CHECK(wider == testing::approx(1.6449 * 1.6449 * square).epsilon(0.01));
+  CHECK(apart.low < 0.8 * one.low);
 }
 
 TEST_CASE("own rows: other kernels, another kind of network or too much memory get a warning") {
