@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/files.hpp"
+#include "core/text.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/request.hpp"
 #include "report/page/report_file.hpp"
@@ -99,6 +101,39 @@ std::vector<validation::Unresolved> useless_rows(const std::vector<validation::C
   return rows;
 }
 
+/// Rows that calibrate but count for no row to be predicted, by table.
+void note_unused(const std::vector<validation::Claim>& claims,
+                 const validation::PublishedPredictor& predictor, std::vector<std::string>& notes) {
+  struct Unused {
+    std::int64_t rows = 0, all = 0;
+    const validation::Claim* first = nullptr;
+  };
+  std::map<std::string, Unused> tables;
+  for (const validation::Claim& claim : claims) {
+    if (validation::split_of(claim) != validation::Split::calibrate || !claim.ran) continue;
+    Unused& table = tables[claim.set];
+    ++table.all;
+    if (predictor.counts(claim) ||
+        !validation::PublishedPredictor::not_expressible(claim).empty()) {
+      continue;
+    }
+    if (table.rows++ == 0) table.first = &claim;
+  }
+  for (const auto& [set, table] : tables) {
+    if (table.rows == 0) continue;
+    const std::string& quantity = table.first->quantity;
+    notes.push_back(fmt::format(
+        "{}: {} of {} count for no predicted row, such as {}: {}", set, table.rows,
+        counted(table.all, "calibrating row"), table.first->name,
+        quantity == "kernel-time" ? "kernels calibrate nothing"
+        : quantity == "collective-time"
+            ? "collectives count where machine, gpu, nodes, n_gpus, interconnect, nccl_version, "
+              "collective and settings are the same"
+            : "steps count where gpu, precision and framework are spelled the same, and of "
+              "transformers with a micro_batch where GPU and precision are the same"));
+  }
+}
+
 /// From here on a suspicion is worth its line.
 constexpr double notable_error = 0.1;
 /// Longer simulations are left out by --quick: about a second.
@@ -118,6 +153,8 @@ validation::Validation validate_published(const experiment::Arguments& arguments
     const std::vector<validation::Claim> again = validation::uncalibrated_collectives(claims);
     claims.insert(claims.begin(), again.begin(), again.end());
   }
+  note_unused(own, predictor, notes);
+  if (!files.empty()) note_unused(claims, predictor, notes);
   const bool quick = arguments.has("--quick");
   const auto predict = [&](const validation::Claim& claim) -> validation::Prediction {
     if (quick && validation::split_of(claim) == validation::Split::validate &&
@@ -135,7 +172,7 @@ validation::Validation validate_published(const experiment::Arguments& arguments
   count_rows(claims, validation.sets);
   for (validation::ValidationRow& row : validation.rows) {
     if (std::abs(row.error()) < notable_error) continue;
-    row.claim.reason = validation::suspected_reason(row.claim, row.error(), row.baseline);
+    row.claim.reason = validation::suspected_reason(row);
   }
   return validation;
 }

@@ -253,7 +253,9 @@ Table table_of_rows(const std::vector<validation::ValidationRow>& rows,
     add(table, rows, {"promised", "promised"},
         [](const R& r) { return maybe(r.claim.within, magnitude); });
   }
-  add(table, rows, {"likely reason", "reason", false},
+  // Reasons of papers' claims were looked for.
+  const bool likely = compared != "measured";
+  add(table, rows, {likely ? "likely reason" : "possible reason", "reason", false},
       [](const R& r) { return TableCell::word(r.claim.reason); });
   return table;
 }

@@ -40,7 +40,7 @@ struct MeasuredValidation {
 /// JSON Schema of the three.
 [[nodiscard]] std::string validation_schema();
 
-/// All rows, with the likely reason of each error.
+/// All rows, with the likely or possible reason of each error.
 ///
 /// compared   what the predictions are compared with: "measured", or "published" of papers' claims
 [[nodiscard]] Table table_of_rows(const std::vector<validation::ValidationRow>& rows,

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <set>
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
@@ -74,16 +73,18 @@ Calibration calibration_of(const Claim& claim) {
   return {claim.set, claim.name, column(claim, "machine"), column(claim, "gpu"), {}, {}};
 }
 
+bool shares_key(const Claim& claim, const std::set<std::string>& keys) {
+  const std::vector<std::string> own = keys_of(claim);
+  return std::any_of(own.begin(), own.end(), [&](const auto& key) { return keys.contains(key); });
+}
+
 /// Rows that calibrate and share a key with a row to be predicted.
 std::vector<const Claim*> useful(const std::vector<Claim>& claims,
                                  const std::set<std::string>& keys) {
   std::vector<const Claim*> rows;
   for (const Claim& claim : claims) {
     if (split_of(claim) != Split::calibrate || !claim.ran) continue;
-    const std::vector<std::string> own = keys_of(claim);
-    if (std::any_of(own.begin(), own.end(), [&](const auto& key) { return keys.contains(key); })) {
-      rows.push_back(&claim);
-    }
+    if (shares_key(claim, keys)) rows.push_back(&claim);
   }
   return rows;
 }
@@ -101,19 +102,22 @@ double devices_in(const Claim& claim) {
 PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims,
                                        const std::vector<Claim>& others, bool from_scratch,
                                        const std::vector<Claim>& own) {
-  std::set<std::string> keys;
   for (const Claim& claim : claims) {
     if (split_of(claim) == Split::calibrate) continue;
     const std::vector<std::string> of_row = keys_of(claim);
-    keys.insert(of_row.begin(), of_row.end());
+    keys_.insert(of_row.begin(), of_row.end());
   }
   for (const std::vector<Claim>* source : {&own, &claims, &others}) {
     if (from_scratch && source != &own) break;
-    const std::vector<const Claim*> rows = useful(*source, keys);
+    const std::vector<const Claim*> rows = useful(*source, keys_);
     Fits& fits = sources_.emplace_back();
     fit_kernels(rows, fits);
     fit_terms(rows, fits);
   }
+}
+
+bool PublishedPredictor::counts(const Claim& calibrating) const {
+  return calibrating.quantity != "kernel-time" && shares_key(calibrating, keys_);
 }
 
 std::vector<Calibration> PublishedPredictor::Found::rows() const {
@@ -375,6 +379,7 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   prediction.peak_memory_gib = gib(training.memory().needed);
   prediction.verdict = to_text(training.memory().verdict);
   if (shares_layers(claim)) return prediction;
+  prediction.baseline_measured = one_device.has_value();
   if (!one_device) {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,11 @@ class PublishedPredictor {
   /// The value and the naive prediction, or the reason why there is none. Of a run that failed for
   /// lack of memory only the memory.
   [[nodiscard]] Prediction operator()(const Claim& claim) const;
+
+  /// Whether a row that calibrates counts for a row to be predicted: of the same GPU, precision and
+  /// framework, or, of transformers, the same card and precision; of collectives of the same
+  /// machine, size apart. Kernels calibrate nothing.
+  [[nodiscard]] bool counts(const Claim& calibrating) const;
 
   /// The reason why a row cannot be predicted, whether or not it is to be scored; "" if it can.
   /// Does not simulate.
@@ -92,12 +98,12 @@ class PublishedPredictor {
                          std::vector<std::pair<std::string, Fit>>& learned);
   static void fit_terms(const std::vector<const Claim*>& claims, Fits& fits);
 
-  std::vector<Fits> sources_;  ///< the claims', then the others'
+  std::set<std::string> keys_;  ///< of rows to be predicted
+  std::vector<Fits> sources_;   ///< the claims', then the others'
 };
 
-/// Why a prediction is off, as far as is known: what the row's column `reason` says, else what its
-/// other columns suggest, else "". `error` as a fraction.
-[[nodiscard]] std::string suspected_reason(const Claim& claim, double error,
-                                           std::optional<double> baseline);
+/// Why a prediction may be off: what the row's column `reason` says, else what is not modelled of
+/// such rows, else "".
+[[nodiscard]] std::string suspected_reason(const ValidationRow& row);
 
 }  // namespace parsim::validation

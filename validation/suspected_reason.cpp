@@ -7,33 +7,36 @@ namespace parsim::validation {
 
 namespace {
 
-std::string of_throughput(const Claim& claim, double error, std::optional<double> baseline) {
-  if (error < 0 || claim.unit == "ms") return {};
+/// Of rates that are predicted too high although a row fits their kernels, so that these are not
+/// the reason.
+std::string of_throughput(const ValidationRow& row) {
+  const Claim& claim = row.claim;
+  if (row.error() < 0 || claim.unit == "ms" || !row.calibrated) return {};
   if (machines_of(claim) > 1) {
-    return "between machines: contention on the path to the network card, and whatever already "
-           "slows the framework on one machine, are not modelled";
+    return "between machines: contention on the path to the network card is not modelled";
   }
-  const double linear = baseline ? claim.expected / *baseline : 1;
+  if (!row.baseline_measured) return {};
+  const double linear = claim.expected / *row.baseline;
   if (linear >= 0.85) return {};
   return fmt::format(
-      "{} reaches {:.0f} % of linear within one machine: its input pipeline or the host limits it, "
-      "which is not modelled",
+      "measured, {} reaches {:.0f} % of linear within one machine; its input pipeline and host are "
+      "not modelled",
       column(claim, "framework"), 100 * linear);
 }
 
 std::string of_collective(const Claim& claim) {
   const std::int64_t size = count_column(claim, "size_bytes", 1);
-  if (size < 64 * 1024) return "launch and latency of this system, not of its links";
+  if (size < 64 * 1024) return "small: launch and latency, which links say little of";
   if (size >= 64 * 1024 * 1024) return {};
   return "medium sizes: the choice of protocol and the filling of the pipeline";
 }
 
 }  // namespace
 
-std::string suspected_reason(const Claim& claim, double error, std::optional<double> baseline) {
-  if (std::string said = column(claim, "reason"); !said.empty()) return said;
-  if (claim.quantity == "throughput") return of_throughput(claim, error, baseline);
-  return claim.quantity == "collective-time" ? of_collective(claim) : std::string();
+std::string suspected_reason(const ValidationRow& row) {
+  if (std::string said = column(row.claim, "reason"); !said.empty()) return said;
+  if (row.claim.quantity == "throughput") return of_throughput(row);
+  return row.claim.quantity == "collective-time" ? of_collective(row.claim) : std::string();
 }
 
 }  // namespace parsim::validation

@@ -189,7 +189,7 @@ Validation validate_claims(const std::vector<Claim>& claims, const Predict& pred
       result.rows.push_back({claim, *prediction.value, prediction.baseline,
                              prediction.peak_memory_gib, prediction.verdict,
                              prediction.from_scratch, prediction.parts,
-                             !prediction.calibrated_by.empty()});
+                             !prediction.calibrated_by.empty(), prediction.baseline_measured});
       calibrations.push_back({claim.set, prediction.calibrated_by});
     } else {
       result.unresolved.push_back({claim.set, claim.name, prediction.reason, prediction.verdict});

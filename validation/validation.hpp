@@ -76,6 +76,7 @@ struct Prediction {
   std::optional<double> from_scratch{};
   /// Of a training step.
   std::optional<experiment::StepParts> parts{};
+  bool baseline_measured = false;  ///< devices x the rate of one as a row has it
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -88,6 +89,7 @@ struct ValidationRow {
   std::optional<double> from_scratch{};
   std::optional<experiment::StepParts> parts{};
   bool calibrated = false;
+  bool baseline_measured = false;
 
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }

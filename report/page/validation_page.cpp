@@ -361,7 +361,7 @@ std::string render_validation_page(const Document& document, const std::string& 
     if (!of_rows) tables += html_table(table);
     if (of_rows && table.rows.size() <= most_open) worst += html_table(reasons_first(table));
   }
-  if (!worst.empty()) out += "<h2>Rows with their likely reasons</h2>\n" + worst;
+  if (!worst.empty()) out += "<h2>Rows with their reasons</h2>\n" + worst;
   if (!tables.empty()) out += "<h2>All numbers</h2>\n" + tables;
   if (json.contains("classes") && !json["classes"].empty()) {
     out += "<h2>By operation class</h2>\n<p class=key>Sums over all devices.</p>\n" +

@@ -502,7 +502,7 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
     CHECK(count(worst, errors[i].second) == (i < 10 ? 1 : 0));
     CHECK(count(page, errors[i].second) == (i < 10 ? 2 : 1));  // and among all rows
   }
-  CHECK(count(worst, "<th>likely reason") == 1);
+  CHECK(count(worst, "<th>possible reason") == 1);
   // The answer, errors with the interval of nine of ten rows, a large drawing, reasons, numbers;
   // one word for what others measured.
   const json& set = result["sets"][0];
@@ -512,7 +512,7 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
              fmt::format("({:.1f} % to {:.1f} %), 12 rows", 100 * set["low_error"].get<double>(),
                          100 * set["high_error"].get<double>()),
              "class=whisker", "<h2>Predicted against measured</h2>", "x: measured, y: predicted",
-             "<h2>Rows with their likely reasons</h2>", "<caption>largest errors",
+             "<h2>Rows with their reasons</h2>", "<caption>largest errors",
              "<h2>All numbers</h2>", "<caption>errors by set"}));
   CHECK(page.find("xpected") == std::string::npos);
   CHECK(page.find(">published<") == std::string::npos);

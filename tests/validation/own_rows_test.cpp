@@ -328,4 +328,22 @@ TEST_CASE("own rows: links that are assumed get a line for the file") {
                   "each way between l40s") != std::string::npos);
 }
 
+TEST_CASE("own rows: calibrating rows that count for no predicted row get a line") {
+  const testing::TemporaryFolder folder;
+  const std::string head = "model,gpu,n_gpus,batch_per_gpu,precision,framework,value,unit\n";
+  folder.write("score.csv", head + "alexnet,t4,1,64,fp32,PyTorch,150,ms\n");
+  folder.write("mine.csv", head + "alexnet,t4,1,32,fp32,PyTorch,80,ms\n" +
+                               "alexnet,t4,1,32,fp32,pytorch,80,ms\n" +
+                               "alexnet,a100,1,32,fp32,PyTorch,10,ms\n");
+  const testing::Finished finished = testing::run_program(
+      PARSIM_PROGRAM,
+      {"validate", "--published", "--data", "score.csv", "--calibrate-with", "mine.csv"},
+      folder.folder());
+  CHECK(finished.exit_code == 0);
+  CHECK((finished.out + finished.err)
+            .find("mine: 2 of 3 calibrating rows count for no predicted row, such as "
+                  "alexnet, t4, 1 n_gpus, fp32, pytorch, batch_per_gpu 32 (line 3): steps count "
+                  "where gpu, precision and framework are spelled the same") != std::string::npos);
+}
+
 }  // namespace parsim::validation

@@ -40,17 +40,29 @@ Claim row_of(const std::string& columns, const std::string& fields) {
 
 }  // namespace
 
-TEST_CASE("published: a framework that is far from linear on one machine is suspected, by hand") {
-  Claim claim;
-  claim.quantity = "throughput";
-  claim.unit = "images/s";
-  claim.what["framework"] = "Caffe";
-  claim.expected = 400;
-  CHECK(suspected_reason(claim, 0.5, 410) == "");  // of linear 98 %
-  CHECK(suspected_reason(claim, -0.5, 800) == "");
-  CHECK(suspected_reason(claim, 0.5, 800).starts_with("Caffe reaches 50 % of linear"));
-  claim.what["nodes"] = "2";
-  CHECK(suspected_reason(claim, 0.5, 800).starts_with("between machines: "));
+TEST_CASE("published: a reason is suspected only where measurements rule out others, by hand") {
+  ValidationRow row;
+  row.claim.quantity = "throughput";
+  row.claim.unit = "images/s";
+  row.claim.what["framework"] = "Caffe";
+  row.claim.expected = 400;
+  row.predicted = 600;
+  row.calibrated = row.baseline_measured = true;
+  const auto reason = [&](double baseline) {
+    row.baseline = baseline;
+    return suspected_reason(row);
+  };
+  CHECK(reason(410) == "");  // of linear 98 %
+  CHECK(reason(800).starts_with("measured, Caffe reaches 50 % of linear"));
+  row.baseline_measured = false;  // a rate of one GPU that is predicted may be what is wrong
+  CHECK(reason(800) == "");
+  row.claim.what["nodes"] = "2";
+  CHECK(reason(800).starts_with("between machines: "));
+  row.calibrated = false;
+  CHECK(reason(800) == "");
+  row.calibrated = true;
+  row.predicted = 200;
+  CHECK(reason(800) == "");
 }
 
 TEST_CASE(
