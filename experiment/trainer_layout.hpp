@@ -82,6 +82,12 @@ void check_deepspeed_zero(const TrainerWords& words, const Network& network, std
 [[nodiscard]] Precision precision_named(const TrainerWords& words, std::string_view key,
                                         std::string_view fallback);
 
+/// Arguments of Megatron-LM, and FlagScale's YAML with `hetero_process_meshes`. Throw as
+/// read_trainer_file.
+[[nodiscard]] LayoutFile of_megatron(const TrainerWords& words, const Network& network,
+                                     const Cluster& cluster);
+[[nodiscard]] LayoutFile of_flagscale(const TrainerWords& words, const Network& network,
+                                      const Cluster& cluster);
 /// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
 ///
 /// asked_batch   --batch, in place of what is "auto"
