@@ -76,16 +76,19 @@ void check_latent_attention(const TrainerWords& words, const Network& network) {
 }
 
 /// Kernels that keep attention scores, or not, as the network says (megatron/core/transformer/
-/// enums.py, AttnBackend; auto chooses).
+/// enums.py, AttnBackend; auto chooses). The local implementation has unfused attention only,
+/// with any backend, which is one of Transformer Engine (megatron/core/models/gpt/
+/// gpt_layer_specs.py, get_gpt_layer_local_spec: DotProductAttention).
 void check_attention(const TrainerWords& words, const Network& network) {
   check_latent_attention(words, network);
-  constexpr std::string_view name = "attention-backend";
+  const bool local = words.text("transformer-impl") == "local";
+  const std::string_view name = local ? "transformer-impl" : "attention-backend";
   const std::string kind = words.text(name).value_or("auto");
   const bool keeps = !lowering::attention_scores(network).empty();
   if (!keeps && (kind == "unfused" || kind == "local")) {
-    words.refuse(name,
-                 "flash, fused or auto; or --network with attention=eager, or "
-                 "\"attn_implementation\": \"eager\" in config.json");
+    words.refuse(name, fmt::format("{}; or --network with attention=eager, or "
+                                   "\"attn_implementation\": \"eager\" in config.json",
+                                   local ? "transformer_engine" : "flash, fused or auto"));
   }
   if (keeps && (kind == "flash" || kind == "fused")) {
     words.refuse(name, "unfused, local or auto; or --network without eager attention");
