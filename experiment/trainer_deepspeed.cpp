@@ -9,6 +9,7 @@
 #include "experiment/trainer_hosts.hpp"
 #include "experiment/trainer_layout.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 
 namespace parsim::experiment {
 
@@ -100,6 +101,27 @@ void read_deepspeed_batch(const TrainerWords& words, std::int64_t replicas,
   }
 }
 
+/// AutoEP, by all-to-alls among replicas (module_inject/auto_ep_layer.py), which DeepSpeed refuses
+/// to combine with AutoTP (docs, "Expert Parallel").
+void read_deepspeed_experts(const TrainerWords& words, const Network& network,
+                            const TrainerGroups& groups, LayoutFile& file) {
+  constexpr std::string_view enabled_at = "expert_parallel.enabled",
+                             size_at = "expert_parallel.autoep_size",
+                             split_at = "expert_parallel.expert_tensor_parallel_size";
+  if (!words.is_on(enabled_at)) return;
+  const std::int64_t size = words.integer(size_at).value_or(1),
+                     experts = strategies::experts_of(network);
+  if (words.integer(split_at).value_or(1) > 1) words.refuse(split_at, "1");
+  if (size == 1) return;
+  if (experts == 0) words.refuse(size_at, "1, for a network without experts");
+  if (groups.tensor > 1) words.refuse(size_at, "1 with tensor_parallel.autotp_size");
+  if (experts % size != 0 || groups.data % size != 0) {
+    words.refuse(size_at,
+                 fmt::format("a divisor of {} experts and of {} replicas", experts, groups.data));
+  }
+  file.expert_parallel = static_cast<std::int32_t>(size);
+}
+
 }  // namespace
 
 LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster,
@@ -127,6 +149,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks_of_network(network)}, groups, 1, devices);
   read_deepspeed_batch(words, groups.data, asked_batch, file);
+  read_deepspeed_experts(words, network, groups, file);
   file.zero_stage =
       static_cast<std::int32_t>(words.integer("zero_optimization.stage", 0).value_or(0));
   if (*file.zero_stage > 3) words.refuse("zero_optimization.stage", "0 to 3");

@@ -19,10 +19,11 @@
 namespace parsim::experiment {
 namespace {
 
-const std::string eight_blocks = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+const std::string eight_blocks_of_64 =
+    "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
 
 TEST_CASE("trainer model: a model of other size than the network is said") {
-  const Network network = networks::load_network(eight_blocks, {}, "test");
+  const Network network = networks::load_network(eight_blocks_of_64, {}, "test");
   const auto said = [&](const std::string& text, const std::string& file = "run.sh") {
     return other_model(file == "run.sh" ? read_words(text, file) : read_tables(text, file), network)
         .value_or("");
@@ -31,7 +32,7 @@ TEST_CASE("trainer model: a model of other size than the network is said") {
       "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
       "--global-batch-size 8 --num-layers 8 --hidden-size 64 --seq-length ";
   CHECK(said(run + "32").empty());
-  const std::string ours = ", but network '" + eight_blocks + "' has ";
+  const std::string ours = ", but network '" + eight_blocks_of_64 + "' has ";
   CHECK(said(run + "16 --num-attention-heads 8") ==
         "run.sh sets num-attention-heads 8, seq-length 16" + ours +
             "4, 32: the step is the network's (see --network and --dim)");
@@ -168,7 +169,7 @@ TEST_CASE("trainer model: Megatron-LM's padding of the vocabulary is simulated, 
 }
 
 TEST_CASE("trainer model: NeMo's configuration is refused by name") {
-  const Network network = networks::load_network(eight_blocks, {}, "test");
+  const Network network = networks::load_network(eight_blocks_of_64, {}, "test");
   const Cluster cluster =
       topologies::load_cluster("nodes:1x8,device=a100-sxm4-80,intra=300GB/s", "test");
   const std::string text = "trainer:\n  precision: bf16\nmodel:\n  tensor_model_parallel_size: 4\n";
