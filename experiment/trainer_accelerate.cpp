@@ -19,7 +19,9 @@ constexpr std::string_view type_at = "distributed-type", processes_at = "num-pro
                            tensor_at = "parallelism-config-tp-size",
                            shard_at = "parallelism-config-dp-shard-size",
                            replicate_at = "parallelism-config-dp-replicate-size",
-                           reshard_at = "fsdp-reshard-after-forward";
+                           reshard_at = "fsdp-reshard-after-forward",
+                           wrap_at = "fsdp-auto-wrap-policy",
+                           recompute_at = "fsdp-activation-checkpointing";
 
 /// accelerate checks the names of its own settings only, and passes those of FSDP and of the
 /// parallelism on: they may be misspelt. The last of FSDP is that of earlier releases.
@@ -78,6 +80,44 @@ void refuse_what_no_plan_has(const TrainerWords& words) {
   }
 }
 
+/// Whether each block is a unit that FSDP gathers and sums. NO_WRAP is the default (utils/
+/// dataclasses.py, FullyShardedDataParallelPlugin). Units by size are modules in FSDP 1 and an
+/// error of PyTorch's fully_shard in FSDP 2, as a list of blocks is no module with a forward pass.
+bool wraps_blocks(const TrainerWords& words) {
+  const std::string policy = lower_case(words.text(wrap_at).value_or("no_wrap"));
+  if (policy == "transformer_based_wrap") return true;
+  if (policy != "no_wrap") {
+    words.refuse(wrap_at, "TRANSFORMER_BASED_WRAP or NO_WRAP, as parsim has no units by size");
+  }
+  if (words.is_on(recompute_at)) {
+    words.refuse(recompute_at, "false, or fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
+  }
+  return false;
+}
+
+/// FSDP with one unit, the root's: PyTorch keeps its weights from the forward to the backward pass
+/// (torch/distributed/fsdp/_runtime_utils.py, _post_forward_reshard; fully_shard's default), and
+/// its whole gradients are there before they are summed.
+void read_one_unit(const TrainerWords& words, LayoutFile& file) {
+  file.bucket = after_backward;
+  const std::string where = words.has(wrap_at) ? words.where(wrap_at) : words.file();
+  const std::string unit = fmt::format(
+      "{}: FSDP without fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP sums all "
+      "gradients after the backward pass",
+      where);
+  if (file.zero_stage == 0) {
+    file.notes.push_back(unit);
+    return;
+  }
+  file.zero_stage = 1;
+  file.notes.push_back(
+      fmt::format("{} and keeps them and the weights whole until then: ZeRO 1 is simulated{}", unit,
+                  file.keeps_while_accumulating
+                      ? ""
+                      : ", which gathers weights once a step, not for each micro-batch"));
+  file.keeps_while_accumulating = false;
+}
+
 /// The ZeRO stage that FSDP stands for, and the replicas that share a copy of the states.
 void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& file) {
   if (words.integer("fsdp-version").value_or(1) == 2) {
@@ -98,7 +138,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
       words.refuse(key, "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD");
     }
   }
-  if (words.is_on("fsdp-activation-checkpointing")) file.recompute = strategies::Recompute::full;
+  if (words.is_on(recompute_at)) file.recompute = strategies::Recompute::full;
   const std::int64_t copies = words.integer(replicate_at).value_or(1);
   const std::int64_t shards = words.integer(shard_at).value_or(
       words.names_below("parallelism-config-").empty() ? replicas : 1);
@@ -111,6 +151,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
     file.zero_stage = 0;
     file.keeps_while_accumulating = false;
   }
+  if (!wraps_blocks(words) && replicas > 1) read_one_unit(words, file);
   if (file.keeps_while_accumulating) {
     file.notes.push_back(
         fmt::format("{}: FSDP 1 keeps gathered weights and whole gradients while micro-batches "

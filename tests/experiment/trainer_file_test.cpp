@@ -503,6 +503,7 @@ TEST_CASE("trainer file: accelerate's YAML, by hand") {
   CHECK(is_trainer_file(fsdp, "a.yaml"));
   const LayoutFile one = file_of(fsdp +
                                  "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+                                 "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
                                  "  fsdp_offload_params: false\n");
   CHECK(one.zero_stage == 2);
   CHECK(one.precision == Precision::bf16);
@@ -512,6 +513,7 @@ TEST_CASE("trainer file: accelerate's YAML, by hand") {
   const LayoutFile two =
       file_of(fsdp +
               "fsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n"
+              "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
               "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n"
               "  parallelism_config_dp_shard_size: 2\n  parallelism_config_tp_size: 2\n");
   CHECK(two.zero_stage == 3);

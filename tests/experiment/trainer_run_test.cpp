@@ -94,7 +94,8 @@ TEST_CASE("trainer run: trainers that gather all scores hold them on every GPU o
   const RunResult accelerate =
       ran("a.yaml",
           "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n"
-          "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_tp_size: 4\n"
+          "  fsdp_version: 2\n  fsdp_auto_wrap_policy: "
+          "TRANSFORMER_BASED_WRAP\nparallelism_config:\n  parallelism_config_tp_size: 4\n"
           "  parallelism_config_dp_shard_size: 2\n");
   CHECK(peak(accelerate) > peak(parts) + 0.75 * 0.95 * scores + 12 * 0.375 * 64 * 32768);
 }
