@@ -80,6 +80,35 @@ void refuse_what_no_plan_has(const TrainerWords& words) {
   }
 }
 
+bool has_sizes(const TrainerWords& words) {
+  return !words.names_below("parallelism-config-").empty();
+}
+
+/// What accelerate itself refuses of the sizes of a parallelism (parallelism_config.py,
+/// __post_init__ and _validate_accelerator), and those that only FSDP makes something of. A
+/// MULTI_GPU run with tensor parallelism has no replicas: no DDP wraps its model (accelerator.py,
+/// prepare_model).
+void check_sizes(const TrainerWords& words, std::string_view type, std::int64_t processes) {
+  if (!has_sizes(words)) return;
+  if (type == "FSDP") {
+    if (words.integer("fsdp-version").value_or(1) != 2) {
+      words.refuse("fsdp-version", "2 with a parallelism_config");
+    }
+    if (words.integer(shard_at).value_or(1) > 1) return;
+    throw InputError(words.where(shard_at), "1, so FSDP shards nothing",
+                     "accepted: 2 or more, no parallelism_config, or distributed_type: MULTI_GPU");
+  }
+  const auto check = [&](std::string_view name, bool may_be_all) {
+    const std::int64_t size = words.integer(name).value_or(1);
+    if (size == 1 || (may_be_all && size == processes)) return;
+    words.refuse(name, fmt::format("1{} with distributed_type: {}",
+                                   may_be_all ? fmt::format(" or {}", processes) : "", type));
+  };
+  check(tensor_at, type == "MULTI_GPU");
+  check(shard_at, false);
+  check(replicate_at, true);
+}
+
 /// Whether each block is a unit that FSDP gathers and sums. NO_WRAP is the default (utils/
 /// dataclasses.py, FullyShardedDataParallelPlugin). Units by size are modules in FSDP 1 and an
 /// error of PyTorch's fully_shard in FSDP 2, as a list of blocks is no module with a forward pass.
@@ -140,8 +169,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
   }
   if (words.is_on(recompute_at)) file.recompute = strategies::Recompute::full;
   const std::int64_t copies = words.integer(replicate_at).value_or(1);
-  const std::int64_t shards = words.integer(shard_at).value_or(
-      words.names_below("parallelism-config-").empty() ? replicas : 1);
+  const std::int64_t shards = words.integer(shard_at).value_or(replicas);
   if (copies * shards != replicas) {
     throw InputError(words.where(words.has(shard_at) ? shard_at : replicate_at),
                      fmt::format("{} copies of {} shards", copies, shards),
@@ -185,7 +213,8 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   }
   LayoutFile file;
   TrainerGroups groups;
-  groups.tensor = fsdp ? words.integer(tensor_at).value_or(1) : 1;
+  check_sizes(words, type, processes);
+  groups.tensor = words.integer(tensor_at).value_or(1);
   const std::int64_t blocks = std::ssize(strategies::first_layers_of_blocks(network));
   if (groups.tensor > 1 && blocks == 0) {
     words.refuse(tensor_at, "1, for a network without transformer blocks");

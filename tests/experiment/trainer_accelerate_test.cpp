@@ -65,5 +65,32 @@ TEST_CASE("accelerate: FSDP that wraps no blocks sums one unit after the backwar
         "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
 }
 
+TEST_CASE("accelerate: sizes of the parallelism count with MULTI_GPU, and else are refused") {
+  // Before, with FSDP alone: tensor parallelism was read as eight whole replicas.
+  const std::string sizes = "\nparallelism_config:\n  parallelism_config_";
+  const LayoutFile tensor = accelerate_file("MULTI_GPU" + sizes + "tp_size: 8\n");
+  CHECK(tensor.layout.stages.front().groups.size() == 1);
+  CHECK(tensor.zero_stage == 0);
+  CHECK(tensor.whole_scores);
+  const LayoutFile replicas = accelerate_file("MULTI_GPU" + sizes + "dp_replicate_size: 8\n");
+  CHECK(replicas.layout.stages.front().groups.size() == 8);
+  CHECK(accelerate_refused("MULTI_GPU" + sizes + "tp_size: 1\n") == "accepted");
+  const auto refused = [&](const std::string& type, const std::string& name, int size) {
+    return accelerate_refused(type + sizes + name + "_size: " + std::to_string(size) + "\n");
+  };
+  const std::string tp = "a.yaml:5:parallelism-config-tp-size: ",
+                    shard = "a.yaml:5:parallelism-config-dp-shard-size: ",
+                    copies = "a.yaml:5:parallelism-config-dp-replicate-size: ";
+  CHECK(refused("MULTI_GPU", "tp", 4) ==
+        tp + "'4'; accepted: 1 or 8 with distributed_type: MULTI_GPU");
+  CHECK(refused("DEEPSPEED", "tp", 8) == tp + "'8'; accepted: 1 with distributed_type: DEEPSPEED");
+  CHECK(refused("MULTI_GPU", "dp_shard", 8) ==
+        shard + "'8'; accepted: 1 with distributed_type: MULTI_GPU");
+  CHECK(refused("DEEPSPEED", "dp_replicate", 4) ==
+        copies + "'4'; accepted: 1 or 8 with distributed_type: DEEPSPEED");
+  CHECK(refused("FSDP\nfsdp_config:\n  fsdp_version: 1", "dp_shard", 8) ==
+        "a.yaml:5:fsdp-version: '1'; accepted: 2 with a parallelism_config");
+}
+
 }  // namespace
 }  // namespace parsim::experiment

@@ -550,8 +550,12 @@ TEST_CASE("trainer file: accelerate's YAML, by hand") {
         "a.yaml:6:fsdp-offload-params: 'true'; accepted: all on the GPU");
   CHECK(refused(fsdp + "fsdp_config:\n  fsdp_version: 2\nparallelism_config:\n"
                        "  parallelism_config_tp_size: 2\n") ==
-        "a.yaml:parallelism-config-dp-replicate-size: 1 copies of 1 shards; accepted: sizes whose "
-        "product is 4 replicas");
+        "a.yaml:parallelism-config-dp-shard-size: 1, so FSDP shards nothing; accepted: 2 or more, "
+        "no parallelism_config, or distributed_type: MULTI_GPU");
+  CHECK(refused(fsdp + "fsdp_config:\n  fsdp_version: 2\nparallelism_config:\n"
+                       "  parallelism_config_dp_shard_size: 2\n") ==
+        "a.yaml:8:parallelism-config-dp-shard-size: 1 copies of 2 shards; accepted: sizes whose "
+        "product is 8 replicas");
 }
 
 TEST_CASE("trainer file: what DeepSpeed's file leaves \"auto\" is --batch and --micro-batches") {
