@@ -16,6 +16,7 @@
 #include "validation/nccl_tests.hpp"
 #include "validation/published_kernel.hpp"
 #include "validation/table_formats.hpp"
+#include "validation/unit_column.hpp"
 
 namespace parsim::validation {
 
@@ -116,29 +117,6 @@ double microseconds(const CsvTable& table, const CsvTable::Row& row,
                    fmt::format("accepted: column {}", names));
 }
 
-/// Usual spellings of a unit: of a time, in milliseconds, or of a rate. Other texts as they are.
-struct UnitOfRow {
-  std::string unit;
-  double factor = 1;
-};
-UnitOfRow unit_of(const std::string& text) {
-  constexpr std::pair<std::string_view, double> times[] = {
-      {"ms", 1},    {"msec", 1},    {"millisecond", 1},    {"milliseconds", 1},
-      {"s", 1e3},   {"sec", 1e3},   {"second", 1e3},       {"seconds", 1e3},
-      {"us", 1e-3}, {"usec", 1e-3}, {"microsecond", 1e-3}, {"microseconds", 1e-3}};
-  const std::string small = lower_case(text);
-  for (const auto& [word, factor] : times) {
-    if (small == word) return {"ms", factor};
-  }
-  for (const std::string_view thing : {"image", "img", "sample"}) {
-    for (const std::string_view each : {"s/s", "/s", "s/sec", "/sec", "s/second", "/second"}) {
-      if (small == fmt::format("{}{}", thing, each))
-        return {thing == "sample" ? "samples/s" : "images/s"};
-    }
-  }
-  return {text};
-}
-
 /// The name of a collective in our spelling: "AllReduce", "all-reduce" are all_reduce. Other texts
 /// as they are.
 std::string with_our_spelling(const std::string& collective) {
@@ -149,40 +127,6 @@ std::string with_our_spelling(const std::string& collective) {
     if (plain == letters_and_digits(ours)) return std::string(ours);
   }
   return plain == "sendrecv" ? "send_receive" : collective;
-}
-
-/// A metric without what it says in brackets, of its source.
-std::string without_brackets(const std::string& text) {
-  std::string rest;
-  int open = 0;
-  for (const char c : text) {
-    open += c == '(' ? 1 : 0;
-    if (open == 0) rest += c;
-    open -= c == ')' ? 1 : 0;
-  }
-  return rest;
-}
-
-/// Refuses a unit that contradicts the column "metric": of "step time (ms)" without a unit, 95
-/// would be images/s; and metrics of less or more than a step of all GPUs.
-void check_metric(const CsvTable& table, const CsvTable::Row& row) {
-  const std::string metric = lower_case(table.at(row, "metric")),
-                    unit = unit_of(table.at(row, "unit")).unit;
-  const auto has = [&](std::string_view word) { return metric.find(word) != std::string::npos; };
-  const std::string own = without_brackets(metric);
-  for (const std::string_view word :
-       {"per gpu", "per device", "per sample", "per image", "per token", "epoch time"}) {
-    if (own.find(word) == std::string::npos) continue;
-    throw InputError(fmt::format("{}:{}:metric", table.file, row.line),
-                     fmt::format("'{}'", table.at(row, "metric")),
-                     "accepted: the time of a step, or samples a second of all GPUs together");
-  }
-  const bool time = has("time") || has("latency") || has("duration");
-  const bool rate = has("throughput") || has("/s") || has("per second");
-  if (time == rate || time == (unit == "ms")) return;
-  throw InputError(fmt::format("{}:{}:unit", table.file, row.line),
-                   fmt::format("'{}' for '{}'", unit, table.at(row, "metric")),
-                   time ? "accepted: ms" : "accepted: images/s or samples/s");
 }
 
 void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim) {
@@ -203,12 +147,17 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     claim.expected = step_milliseconds(table, row);
   } else if (table.has("value")) {
     claim.quantity = "throughput";
-    const auto [unit, factor] = unit_of(table.at(row, "unit"));
-    claim.unit = unit;
+    const UnitOfRow unit = unit_of(table.at(row, "unit"));
+    claim.unit = unit.unit;
     claim.ran = !table.at(row, "value").empty() || !failed_for_memory(table.at(row, "status"));
     if (!claim.ran) return;
     check_metric(table, row);
-    claim.expected = factor * table.number(row, "value");
+    claim.expected = table.number(row, "value");
+    try {
+      claim.expected *= factor_of_unit(claim, unit);
+    } catch (const InputError& error) {
+      claim.what[std::string(unpredictable)] = error.what();
+    }
   } else {
     throw InputError(
         table.file, "no column with a measurement",

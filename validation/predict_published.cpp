@@ -83,7 +83,8 @@ std::vector<const Claim*> useful(const std::vector<Claim>& claims,
                                  const std::set<std::string>& keys) {
   std::vector<const Claim*> rows;
   for (const Claim& claim : claims) {
-    if (split_of(claim) != Split::calibrate || !claim.ran) continue;
+    const bool known = claim.ran && column(claim, unpredictable).empty();
+    if (split_of(claim) != Split::calibrate || !known) continue;
     if (shares_key(claim, keys)) rows.push_back(&claim);
   }
   return rows;

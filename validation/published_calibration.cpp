@@ -88,6 +88,12 @@ double median_of_launches(const std::vector<experiment::FittedStep>& rows) {
   return median(std::move(seconds));
 }
 
+void check_predictable(const Claim& claim) {
+  const std::string reason = column(claim, unpredictable);
+  if (reason.empty()) return;
+  throw InputError(fmt::format("{}:{}", claim.set, column(claim, "line")), "not predicted", reason);
+}
+
 /// "all_reduce of 4.0 KiB on 16 GPUs of 2 machines", and how the library was set.
 std::string run_of(const Claim& claim, const PublishedCollective& run) {
   const std::int64_t machines = machines_of(claim);
@@ -105,10 +111,7 @@ std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>&
   for (const bool small : {true, false}) {
     for (const Claim& claim : rows) {
       if (claim.quantity != "collective-time") continue;
-      if (const std::string reason = column(claim, unpredictable); !reason.empty()) {
-        throw InputError(fmt::format("{}:{}", claim.set, column(claim, "line")), "not predicted",
-                         reason);
-      }
+      check_predictable(claim);
       const PublishedCollective run(claim);
       const std::int64_t size = count_column(claim, "size_bytes", 1);
       if ((size <= largest_launch) != small) continue;
@@ -243,6 +246,7 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
                        !claim.ran ? "a run that did not end" : "a kernel",
                        "accepted: measured training steps and collectives");
     }
+    check_predictable(claim);
     experiment::FittedStep& step = fitted.emplace_back(described(claim));
     if (claim.quantity == "step-time") {
       const SingleStep single = single_step(claim);

@@ -354,8 +354,10 @@ double Training::simulated(double kernels, double links, double host,
 void check_unit(const Claim& claim) {
   constexpr std::string_view known[] = {"", "images/s", "samples/s", "ms"};
   if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
-  throw InputError(location_of(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
-                   "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
+  throw InputError(
+      location_of(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
+      "accepted: images/s, samples/s, sequences/s, tokens/s (of one GPU with /GPU at the end), "
+      "ms or s (of a step), or nothing for images/s");
 }
 
 double simulation_length(const Claim& claim) {

@@ -223,7 +223,7 @@ TEST_CASE("measurements: a unit that contradicts the metric is refused") {
   CHECK(refused("Iteration time", "images/s") ==
         "t.csv:2:unit: 'images/s' for 'Iteration time'; accepted: ms");
   CHECK(refused("training throughput", "ms") ==
-        "t.csv:2:unit: 'ms' for 'training throughput'; accepted: images/s or samples/s");
+        "t.csv:2:unit: 'ms' for 'training throughput'; accepted: images/s, samples/s or tokens/s");
   for (const auto& [metric, unit] : {std::pair{"step time", "ms"},
                                      {"training throughput", ""},
                                      {"throughput", "samples/s"},
@@ -234,7 +234,8 @@ TEST_CASE("measurements: a unit that contradicts the metric is refused") {
     CHECK(refused(metric, unit) == "accepted");
   }
   const std::string whole =
-      "; accepted: the time of a step, or samples a second of all GPUs together";
+      "; accepted: the time of a step, or samples a second of all GPUs together; of one GPU with a "
+      "unit such as tokens/s/GPU";
   CHECK(refused("training throughput per GPU", "samples/s") ==
         "t.csv:2:metric: 'training throughput per GPU'" + whole);
   CHECK(refused("Epoch time", "ms") == "t.csv:2:metric: 'Epoch time'" + whole);

@@ -130,6 +130,40 @@ TEST_CASE("own rows: usual spellings of units and collectives are read") {
         fmt::format("{}", 4 * 1024 * 1024));
 }
 
+TEST_CASE("own rows: tokens, sequences and rates of one GPU become samples of all") {
+  const auto rate = [](const std::string& value, const std::string& unit,
+                       const std::string& more = "llama-3-8b,512", const std::string& gpus = "8") {
+    return one_row("metric,model,seq_len,gpu,n_gpus,micro_batch,batch_per_gpu,value,unit",
+                   fmt::format("throughput,{},a100,{},4,4,{},{}", more, gpus, value, unit));
+  };
+  for (const char* unit : {"tokens/s", "tok/s", "Tokens/sec", "tokens per second"}) {
+    CAPTURE(unit);
+    CHECK(rate("51200", unit).unit == "samples/s");
+    CHECK(rate("51200", unit).expected == testing::approx(100));
+  }
+  CHECK(rate("102400", "tokens/s", "llama-3-8b,").expected == testing::approx(12.5));  // of 8,192
+  for (const char* unit : {"tokens/s/GPU", "tokens/s per GPU", "tok/s/gpu", "tokens/s/device"}) {
+    CAPTURE(unit);
+    CHECK(rate("6400", unit).expected == testing::approx(100));
+  }
+  CHECK(rate("12.5", "samples/s/GPU").expected == testing::approx(100));
+  CHECK(rate("100", "sequences/s").expected == testing::approx(100));
+  CHECK(rate("100", "seq/s").unit == "samples/s");
+  CHECK(one_row("metric,model,gpu,n_gpus,batch_per_gpu,value,unit",
+                "images per second per GPU,resnet50,a100,8,64,300,images/s/GPU")
+            .expected == testing::approx(2400));
+  // Unknown lengths and numbers of GPUs leave a row out by name, also where it calibrates.
+  const auto reason = [](const Claim& claim) {
+    CHECK_THROWS_AS((void)fitted_steps({claim}), InputError);
+    return PublishedPredictor({})(claim).reason;
+  };
+  CHECK(reason(rate("51200", "tokens/s", "resnet50,")) ==
+        "mine:2:unit: 'tokens/s', and the tokens of a sample are not known; accepted: with column "
+        "seq_len, or images/s or samples/s");
+  CHECK(reason(rate("51200", "tokens/s/GPU", "llama-3-8b,512", "")) ==
+        "mine:2:n_gpus: empty, but the unit is of one GPU; accepted: the number of GPUs");
+}
+
 TEST_CASE("own rows: a missing time names the columns that may have it") {
   CHECK(testing::refusal_of([] {
           (void)one_row("kind,gpu,n_gpus,collective,size_bytes,rate",

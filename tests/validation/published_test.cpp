@@ -382,7 +382,7 @@ TEST_CASE("published: every row of an unknown unit is left out by name, calibrat
     return folder.write(name + ".csv", text);
   };
   const std::string good = rows("good", "samples/s");
-  for (const std::string unit : {"samples/min", "tokens/s", "samples/s/GPU", "min"}) {
+  for (const std::string unit : {"samples/min", "tokens/min", "samples/s/node", "min"}) {
     const std::string bad = rows("bad", unit);
     CAPTURE(unit);
     const nlohmann::json result = nlohmann::json::parse(
@@ -399,8 +399,9 @@ TEST_CASE("published: every row of an unknown unit is left out by name, calibrat
     }
     const auto reason = [&](int line) {
       return fmt::format(
-          "bad:{}:unit: unknown unit '{}'; accepted: images/s, samples/s, ms (of a step), or "
-          "nothing for images/s",
+          "bad:{}:unit: unknown unit '{}'; accepted: images/s, samples/s, sequences/s, tokens/s "
+          "(of "
+          "one GPU with /GPU at the end), ms or s (of a step), or nothing for images/s",
           line, unit);
     };
     const std::string calibrates = "; calibrates nothing";
