@@ -30,11 +30,6 @@ LinkKind nvlink_of(const DeviceModel& model) {
   return architecture < 10 ? LinkKind::nvlink4 : LinkKind::nvlink5;
 }
 
-LinkKind pcie_of(double rate) {
-  if (rate <= pcie3_most) return LinkKind::pcie3;
-  return rate <= pcie4_most ? LinkKind::pcie4 : LinkKind::pcie5;
-}
-
 std::optional<LinkKind> guessed_kind(const Cluster& cluster, const Link& link) {
   const auto device = [&](const Port& port) {
     return port.kind == Port::Kind::device ? &cluster.model(DeviceId{port.index}) : nullptr;
@@ -56,7 +51,8 @@ std::optional<LinkKind> guessed_kind(const Cluster& cluster, const Link& link) {
   if (a == nullptr && b == nullptr) return std::nullopt;
   const DeviceModel& gpu = a != nullptr ? *a : *b;
   const bool modules = a != nullptr && b != nullptr && is_module(*a) && is_module(*b);
-  return modules || link.rate > fastest_pcie ? nvlink_of(gpu) : pcie_of(link.rate.value);
+  if (modules || link.rate > fastest_pcie) return nvlink_of(gpu);
+  return pcie_kind(link.rate, lacks_peer_access(gpu));
 }
 
 /// Median of what is known, of two in the middle the smaller one: costs have a long tail upwards.
@@ -83,12 +79,25 @@ bool is_module(const DeviceModel& model) {
              std::end(modules_only);
 }
 
+bool lacks_peer_access(const DeviceModel& model) {
+  constexpr std::string_view cards[] = {"rtx-2080", "rtx-2080ti", "titan-rtx", "rtx-3090",
+                                        "rtx-4090"};
+  return std::find(std::begin(cards), std::end(cards), model.measured_type()) != std::end(cards);
+}
+
+LinkKind pcie_kind(BytesPerSecond rate, bool through_host) {
+  if (rate.value <= pcie3_most) return through_host ? LinkKind::pcie3_host : LinkKind::pcie3;
+  if (rate.value <= pcie4_most) return through_host ? LinkKind::pcie4_host : LinkKind::pcie4;
+  return through_host ? LinkKind::pcie5_host : LinkKind::pcie5;
+}
+
 std::optional<LinkKind> port_kind(const DeviceModel& model) {
   const auto architecture = to_number<double>(model.architecture);
   if (model.kind != DeviceKind::gpu || !architecture) return std::nullopt;
   if (is_module(model)) return nvlink_of(model);
-  if (*architecture < 8) return LinkKind::pcie3;
-  return *architecture < 9 ? LinkKind::pcie4 : LinkKind::pcie5;
+  const LinkKind newest = *architecture < 9 ? LinkKind::pcie4 : LinkKind::pcie5;
+  const LinkKind slot = *architecture < 8 ? LinkKind::pcie3 : newest;
+  return pcie_kind(*port_rate(slot), lacks_peer_access(model));
 }
 
 std::optional<BytesPerSecond> port_rate(LinkKind kind) {
@@ -104,10 +113,13 @@ std::optional<BytesPerSecond> port_rate(LinkKind kind) {
     case LinkKind::nvlink5:  // 18 of 50
       return BytesPerSecond{900e9};
     case LinkKind::pcie3:
+    case LinkKind::pcie3_host:
       return BytesPerSecond{15.75e9};
     case LinkKind::pcie4:
+    case LinkKind::pcie4_host:
       return BytesPerSecond{31.5e9};
     case LinkKind::pcie5:
+    case LinkKind::pcie5_host:
       return BytesPerSecond{63e9};
     case LinkKind::infiniband:
     case LinkKind::roce:
@@ -131,6 +143,10 @@ LinkFamily family_of(LinkKind kind) {
     case LinkKind::pcie4:
     case LinkKind::pcie5:
       return LinkFamily::pcie;
+    case LinkKind::pcie3_host:
+    case LinkKind::pcie4_host:
+    case LinkKind::pcie5_host:
+      return LinkFamily::pcie_host;
     case LinkKind::infiniband:
     case LinkKind::roce:
     case LinkKind::efa:

@@ -24,18 +24,22 @@ enum class LinkKind : std::uint8_t {
   pcie3,
   pcie4,
   pcie5,
+  pcie3_host,  ///< between GPUs that cannot reach each other's memory: through the host's
+  pcie4_host,
+  pcie5_host,
   infiniband,
   roce,
   efa,
   tcp,
   slingshot
 };
-constexpr std::array<std::string_view, 13> spellings(LinkKind) {
-  return {"nvlink1", "nvlink2",    "nvlink3", "nvlink4", "nvlink5", "pcie3",    "pcie4",
-          "pcie5",   "infiniband", "roce",    "efa",     "tcp",     "slingshot"};
+constexpr std::array<std::string_view, 16> spellings(LinkKind) {
+  return {"nvlink1", "nvlink2", "nvlink3",    "nvlink4",    "nvlink5",    "pcie3",
+          "pcie4",   "pcie5",   "pcie3-host", "pcie4-host", "pcie5-host", "infiniband",
+          "roce",    "efa",     "tcp",        "slingshot"};
 }
 /// Kinds that borrow from each other where one has no measured system.
-enum class LinkFamily : std::uint8_t { nvlink, pcie, network };
+enum class LinkFamily : std::uint8_t { nvlink, pcie, pcie_host, network };
 [[nodiscard]] LinkFamily family_of(LinkKind kind);
 
 /// Inside a machine what is faster is NVLink: PCIe 5 x16 with what NCCL counts on (48 GB/s) is
@@ -43,6 +47,11 @@ enum class LinkFamily : std::uint8_t { nvlink, pcie, network };
 inline constexpr BytesPerSecond fastest_pcie{50e9};
 /// A module on a board with NVLink (SXM), not a card in a slot.
 [[nodiscard]] bool is_module(const DeviceModel& model);
+
+/// A GeForce or Titan card since Turing: the driver refuses copies between two of them over PCIe.
+[[nodiscard]] bool lacks_peer_access(const DeviceModel& model);
+/// PCIe of the generation whose 16 lanes carry that rate, through the host's memory or not.
+[[nodiscard]] LinkKind pcie_kind(BytesPerSecond rate, bool through_host);
 
 /// What a GPU's own port is: NVLink of a module, else PCIe, of the generation that came with its
 /// architecture; nothing where the architecture is not one of NVIDIA's.

@@ -24,7 +24,7 @@ std::optional<LinkKind> kind_of(const Cluster& cluster, const Route& route) {
     const std::optional<LinkKind>& kind = cluster[hop.link].kind;
     if (!kind) continue;
     if (family_of(*kind) == LinkFamily::network) return kind;
-    if (!found || family_of(*kind) == LinkFamily::pcie) found = kind;
+    if (!found || family_of(*kind) != LinkFamily::nvlink) found = kind;
   }
   return found;
 }
@@ -56,6 +56,9 @@ double share_in_search(LinkKind kind) {
     case LinkKind::pcie3:
     case LinkKind::pcie4:
     case LinkKind::pcie5:
+    case LinkKind::pcie3_host:
+    case LinkKind::pcie4_host:
+    case LinkKind::pcie5_host:
     case LinkKind::infiniband:
     case LinkKind::roce:
     case LinkKind::efa:

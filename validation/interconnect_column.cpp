@@ -37,14 +37,17 @@ InsideLinks nvlink_of(const std::string& architecture) {
   return {architecture < std::string("8") ? LinkKind::nvlink2 : LinkKind::nvlink3, 56.25};
 }
 
-/// x16.
-InsideLinks pcie_of(std::string_view interconnect, const DeviceModel& model) {
-  if (names(interconnect, "gen5")) return {LinkKind::pcie5, 63, false};
-  if (names(interconnect, "gen4")) return {LinkKind::pcie4, 31.5, false};
-  if (names(interconnect, "gen3")) return {LinkKind::pcie3, 15.75, false};
+/// x16. The T4s of Amazon's g4dn cannot reach each other's memory either, as the named cluster has
+/// it.
+InsideLinks pcie_of(const Claim& claim, std::string_view interconnect, const DeviceModel& model) {
   const bool old = model.architecture < std::string("8") && model.architecture.size() == 3;
-  return old ? InsideLinks{LinkKind::pcie3, 15.75, false}
-             : InsideLinks{LinkKind::pcie4, 31.5, false};
+  LinkKind slot = old ? LinkKind::pcie3 : LinkKind::pcie4;
+  if (names(interconnect, "gen3")) slot = LinkKind::pcie3;
+  if (names(interconnect, "gen4")) slot = LinkKind::pcie4;
+  if (names(interconnect, "gen5")) slot = LinkKind::pcie5;
+  const BytesPerSecond rate = *port_rate(slot);
+  const bool through_host = lacks_peer_access(model) || names(column(claim, "machine"), "g4dn");
+  return {pcie_kind(rate, through_host), rate.value / 1e9, false};
 }
 
 bool names_fabric(std::string_view text) {
@@ -150,7 +153,7 @@ InsideLinks inside_links(const Claim& claim, const std::string& text, const Devi
   if (each > 1 && !text.empty() && !names(text, "pcie") && !names(text, "nvlink")) {
     refuse_interconnect(claim, text);
   }
-  return pcie_of(text, model);
+  return pcie_of(claim, text, model);
 }
 
 std::optional<NetworkPorts> network_ports(std::string_view interconnect) {
@@ -197,7 +200,7 @@ NetworkPorts ports_between(const Claim& claim, std::string_view text) {
   return *ports;
 }
 
-LinkKind network_kind(std::string_view interconnect) {
+LinkKind network_kind(std::string_view interconnect, std::string_view machine) {
   if (names(interconnect, "EFA")) return LinkKind::efa;
   if (names(interconnect, "RoCE")) return LinkKind::roce;
   if (names(interconnect, "Slingshot")) return LinkKind::slingshot;
@@ -206,7 +209,7 @@ LinkKind network_kind(std::string_view interconnect) {
   for (const std::string_view word : {"TCP", "Ethernet", "GbE"}) {
     if (names(interconnect, word)) return LinkKind::tcp;
   }
-  return LinkKind::infiniband;
+  return names(machine, "AWS") ? LinkKind::tcp : LinkKind::infiniband;
 }
 
 /// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/

@@ -37,7 +37,8 @@ struct NetworkPorts {
 /// The ports between machines. Throws InputError for a text without, or none.
 [[nodiscard]] NetworkPorts ports_between(const Claim& claim, std::string_view text);
 
-[[nodiscard]] LinkKind network_kind(std::string_view interconnect);
+/// Amazon's machines have no InfiniBand: without EFA, TCP.
+[[nodiscard]] LinkKind network_kind(std::string_view interconnect, std::string_view machine);
 /// Latency of the link at a port, in us: of EFA as published, else guessed.
 [[nodiscard]] double port_latency(std::string_view interconnect, const DeviceModel& model);
 

@@ -96,7 +96,8 @@ std::string built_call(const Claim& claim) {
       "nodes:{}x{},device={},intra={}GB/s,intra-kind={},inter={}GB/s,inter-kind={},nics={},"
       "intra-latency={},inter-latency={}us",
       nodes, each, device, inside.rate, to_text(inside.kind), all / static_cast<double>(cards),
-      to_text(network_kind(interconnect)), cards, latency, port_latency(interconnect, model));
+      to_text(network_kind(interconnect, column(claim, "machine"))), cards, latency,
+      port_latency(interconnect, model));
 }
 
 }  // namespace

@@ -273,6 +273,29 @@ TEST_CASE("all-to-all: without needs it ends when it starts") {
   CHECK(timeline.spans[next.index()].start == begin);
 }
 
+TEST_CASE("collective: cards that cannot reach each other's memory sum as fast as measured") {
+  // Sailor (eth-easl/sailor @cf2c8e3, MIT), sums of 210 MiB: bus bandwidth in GB/s on PCIe 3.
+  struct Row {
+    const char* cluster;
+    double measured;
+  };
+  for (const Row row :
+       {Row{"nodes:1x2,device=titan-rtx", 4.1}, Row{"nodes:1x4,device=titan-rtx", 5},
+        Row{"nodes:1x8,device=titan-rtx", 5.3}, Row{"nodes:1x4,device=rtx-2080ti", 5},
+        Row{"nodes:1x4,device=rtx-3090", 9.3}}) {
+    CAPTURE(row.cluster);
+    const Cluster cluster = topologies::load_cluster(row.cluster, "test");
+    const auto gpus = devices_of(cluster, DeviceKind::gpu);
+    const std::int64_t bytes = 210 * mebibyte;
+    const Seconds time = time_of(cluster, CollectiveKind::all_reduce, gpus, {bytes});
+    const auto count = static_cast<double>(gpus.size());
+    const double bus = 2 * (count - 1) / count * static_cast<double>(bytes) / time.count() / 1e9;
+    CAPTURE(bus);
+    CHECK(bus > 0.8 * row.measured);
+    CHECK(bus < 1.25 * row.measured);
+  }
+}
+
 TEST_CASE("collective: 8 V100 in a cube mesh reach 117 GB/s bus bandwidth within 20 percent") {
   // NCCL measures 117 to 129 GB/s for large all-reduces on a DGX-1 V100 (six rings over NVLink).
   const Cluster cluster = topologies::load_cluster("dgx-v100", "test");

@@ -191,7 +191,8 @@ TEST_CASE("import nvidia-smi: PCIe trees without NVLink") {
   CHECK(hops(0, 1) == 2);  // one PCIe switch
   CHECK(hops(0, 2) == 4);  // two switches of a socket
   CHECK(hops(0, 4) == 5);  // across the sockets
-  CHECK(routes.between(DeviceId{0}, DeviceId{4}).rate.value == 10e9);
+  CHECK(routes.between(DeviceId{0}, DeviceId{4}).rate.value ==
+        link_numbers(LinkKind::pcie4_host).efficiency * 31.5e9);
   CHECK(file.cluster.models.at(0) == device_model("rtx-3090", "test"));
 }
 

@@ -338,7 +338,10 @@ TEST_CASE("published: machines by their alias, else from what the row says") {
   CHECK(call("V100-PCIe,mine,1,4,4,") ==
         "star:4,device=v100-pcie,rate=15.75GB/s,kind=pcie3,latency=500ns");
   CHECK(call("GeForce RTX 3090,mine,1,4,4,PCIe 4") ==
-        "star:4,device=rtx-3090,rate=31.5GB/s,kind=pcie4,latency=500ns");
+        "star:4,device=rtx-3090,rate=31.5GB/s,kind=pcie4-host,latency=500ns");
+  CHECK(call("T4,AWS g4dn.12xlarge,2,4,8,PCIe gen3 + 50 Gb/s per node") ==
+        "nodes:2x4,device=t4,intra=15.75GB/s,intra-kind=pcie3-host,inter=6.25GB/s,inter-kind=tcp,"
+        "nics=1,intra-latency=500ns,inter-latency=2us");
   const auto gpus = [&](const std::string& fields) {
     return devices_of(cluster_of(row_of(columns, fields)), DeviceKind::gpu).size();
   };

@@ -12,6 +12,9 @@ namespace parsim::topologies {
 
 namespace {
 
+/// What NCCL counts on, as a share of the raw rate of PCIe.
+constexpr double counted_share = 12 / 15.75;
+
 // Ids from the PCI ID repository (pci.ids), vendors 10de (NVIDIA) and 1002 (AMD).
 constexpr KnownGpu gpus[] = {
     {"0x102d", "K80", "k80"},
@@ -213,10 +216,20 @@ std::int64_t nvlinks_of(std::int64_t capability) { return row_of(capability).nvl
 bool pcie_speed_known(std::string_view speed) { return lane_rate(speed).has_value(); }
 
 BytesPerSecond pcie_rate(std::string_view speed, std::int64_t lanes) {
-  constexpr double unknown = 60, bits = 100e6 / 8;
+  constexpr double unknown = 60, bits = 100e6 / 8;  // counted_share of the raw rate
   constexpr std::int64_t usual_lanes = 16;
   return {lane_rate(speed).value_or(unknown) * bits *
           static_cast<double>(lanes == 0 ? usual_lanes : lanes)};
+}
+
+void add_slot(ClusterBuilder& builder, Port gpu, const DeviceModel& model, Port parent,
+              BytesPerSecond rate, std::int32_t provenance) {
+  if (!lacks_peer_access(model)) {
+    builder.add_link(gpu, parent, rate, pcie_latency, provenance);
+    return;
+  }
+  const BytesPerSecond raw{rate.value / counted_share};
+  builder.add_link(pcie_kind(raw, true), gpu, parent, raw, pcie_latency, provenance);
 }
 
 std::string_view pcie_speed_of(std::int64_t capability) { return row_of(capability).pcie; }

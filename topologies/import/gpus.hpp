@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/cluster.hpp"
+#include "topologies/builder.hpp"
 
 namespace parsim::topologies {
 
@@ -56,6 +57,10 @@ enum class NvlinkShape : std::uint8_t { bridge, mesh, switches };
 /// "8 GT/s"; what is not known counts as 8 GT/s, no lanes as 16, as NCCL does.
 /// Source: kvDictPciGen and ncclTopoAddPci in NCCL 2.28's src/graph/topo.cc.
 [[nodiscard]] BytesPerSecond pcie_rate(std::string_view speed, std::int64_t lanes);
+/// Adds the link of a GPU's slot, whose rate is pcie_rate's; through the host's memory where GPUs
+/// of the model cannot reach each other's.
+void add_slot(ClusterBuilder& builder, Port gpu, const DeviceModel& model, Port parent,
+              BytesPerSecond rate, std::int32_t provenance);
 /// Whether `speed` is one that pcie_rate knows.
 [[nodiscard]] bool pcie_speed_known(std::string_view speed);
 /// The PCIe generation that GPUs of a capability came with: "16 GT/s".

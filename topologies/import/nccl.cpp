@@ -155,7 +155,7 @@ class NcclReader {
     }
     const DeviceModel& model = model_of(gpu, known);
     gpu.id = builder_.add_device(fmt::format("gpu{}", gpu.number), model, node_, memory);
-    builder_.add_link(Port::of(gpu.id), Port::of(gpu.parent), gpu.rate, pcie_latency, gpu.source);
+    add_slot(builder_, Port::of(gpu.id), model, Port::of(gpu.parent), gpu.rate, gpu.source);
     if (gpu.capability == 0) gpu.capability = capability_of(model);
     gpu_at_.emplace(gpu.pci.text("busid"), gpu.id);
   }

@@ -290,7 +290,12 @@ void SmiReader::build_tree(ClusterBuilder& builder, NodeId node, const std::vect
   });
   add_level(switches, "pcie", [&](std::size_t i) { return size(switches, i) > 1; });
   for (std::size_t i = 0; i < count(); ++i) {
-    builder.add_link(ports[i], parent[i], rate(ports[i]), pcie_latency, source);
+    if (ports[i].kind == Port::Kind::device) {
+      const DeviceModel& model = builder.cluster().model(DeviceId{ports[i].index});
+      add_slot(builder, ports[i], model, parent[i], rate(ports[i]), source);
+    } else {
+      builder.add_link(ports[i], parent[i], rate(ports[i]), pcie_latency, source);
+    }
   }
 }
 
