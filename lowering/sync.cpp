@@ -37,6 +37,7 @@ std::vector<std::vector<Region>> atoms(const std::vector<Region>& regions) {
   std::vector<std::vector<Region>> pieces;
   const bool one =
       std::all_of(regions.begin(), regions.end(), [&](const Region& r) { return r == regions[0]; });
+  if (one) return std::vector(regions.size(), std::vector(regions.begin(), regions.begin() + 1));
   std::vector<std::set<std::int64_t>> borders(regions.empty() ? 0 : regions[0].rank());
   for (const Region& region : regions) {
     for (std::size_t a = 0; a < borders.size(); ++a)
@@ -44,7 +45,7 @@ std::vector<std::vector<Region>> atoms(const std::vector<Region>& regions) {
   }
   for (const Region& region : regions) {
     std::vector<Region> parts{region};
-    for (std::size_t a = 0; !one && a < borders.size(); ++a) {
+    for (std::size_t a = 0; a < borders.size(); ++a) {
       std::vector<Region> finer;
       for (const Region& part : parts) {
         auto at = borders[a].upper_bound(part[a].begin);
@@ -89,9 +90,13 @@ struct ParameterSum {
   std::vector<DeviceId> devices, mirrors;
 };
 
+std::string named(const Network& network, ParameterId id) {
+  return fmt::format("parameter '{}'", network[id].name);
+}
+
 /// The first replica sums, all others get its sum.
 std::vector<ParameterSum> sums_of_first(const Holders& all, const Sync& sync,
-                                        const std::string& where) {
+                                        const Network& network, ParameterId id) {
   std::map<Region, ParameterSum> by_piece;
   for (const auto& [key, devices] : all) {
     ParameterSum& sum = by_piece[key.second];
@@ -108,7 +113,7 @@ std::vector<ParameterSum> sums_of_first(const Holders& all, const Sync& sync,
     std::sort(sum.mirrors.begin(), sum.mirrors.end());
     const bool serves = std::binary_search(sum.mirrors.begin(), sum.mirrors.end(), sync.server);
     if (sync.kind == Sync::Kind::server && serves) {
-      throw InputError(where,
+      throw InputError(named(network, id),
                        "a parameter server that is a further replica of groups of other size",
                        "a server that is no such device");
     }
@@ -120,9 +125,21 @@ std::vector<ParameterSum> sums_of_first(const Holders& all, const Sync& sync,
 /// Every replica sums for itself. But a server has one store for a piece: of several replicas only
 /// one sends it gradients, the server's own if it has one (its contributions are in that store
 /// already), else the first.
-std::vector<ParameterSum> sums(const Uses& uses, const Sync& sync, const std::string& where) {
+std::vector<ParameterSum> sums(const Uses& uses, const Sync& sync, const Network& network,
+                               ParameterId id) {
+  const Use& first = uses.all[0];
+  const bool alike = std::all_of(uses.all.begin(), uses.all.end(), [&](const Use& use) {
+    return use.replica == 0 && use.region == first.region;
+  });
+  if (alike) {  // most are: what follows would find the same
+    ParameterSum sum{first.region, {}, {}};
+    for (const Use& use : uses.all) sum.devices.push_back(use.device);
+    std::sort(sum.devices.begin(), sum.devices.end());
+    sum.devices.erase(std::unique(sum.devices.begin(), sum.devices.end()), sum.devices.end());
+    return {std::move(sum)};
+  }
   const Holders all = holders(uses.all);
-  if (uses.first_only) return sums_of_first(all, sync, where);
+  if (uses.first_only) return sums_of_first(all, sync, network, id);
   std::map<Region, std::vector<const std::vector<DeviceId>*>> replicas_of;
   for (const auto& [key, devices] : all) replicas_of[key.second].push_back(&devices);
   std::vector<ParameterSum> result;
@@ -165,6 +182,10 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
              const std::function<std::span<const Cell>(LayerId)>& cells_of) {
   Uses uses;
   std::int32_t replicas = 0;  // of the layers so far
+  const bool several = std::any_of(users.begin(), users.end(), [&](LayerId user) {
+    const std::span<const Cell> cells = cells_of(user);
+    return std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.replica != 0; });
+  });
   std::map<DeviceId, std::int64_t> replica_of;
   for (const LayerId user : users) {
     const Layer& layer = network[user];
@@ -180,10 +201,10 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
         if (region.empty()) continue;
         uses.all.push_back({region, cell.device, cell.replica, user});
         uses.first_only |= cell.replicas > 1;
-        if (replica_of.try_emplace(cell.device, cell.replica).first->second == cell.replica)
+        if (!several ||
+            replica_of.try_emplace(cell.device, cell.replica).first->second == cell.replica)
           continue;
-        throw InputError(fmt::format("parameter '{}'", network[id].name),
-                         "layers that share it are replicated differently",
+        throw InputError(named(network, id), "layers that share it are replicated differently",
                          "the same devices for the same replica");
       }
     }
@@ -307,9 +328,7 @@ std::vector<std::vector<DeviceId>> groups_within(const std::vector<std::vector<D
 void split_states(const Network& network, const Cluster& cluster, const ZeroGroup& how,
                   SyncGroup& group) {
   group.summing = group.devices.size();
-  const auto where = [&] {
-    return fmt::format("parameter '{}'", network[group.contents[0].first].name);
-  };
+  const auto where = [&] { return named(network, group.contents[0].first); };
   const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
   if (alone || group.served()) group.zero_stage = 0;
   if (group.zero_stage > 0 && !group.apart.empty()) {
@@ -372,8 +391,7 @@ std::vector<UnsplitGroup> bucket_groups(
     const Sync& sync = plan.sync;
     const ZeroSharding& zero = plan.zero;
     const States states{zero.stage, zero.shares, zero.group.ranks, zero.group.node};
-    const std::string where = fmt::format("parameter '{}'", network[id].name);
-    for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
+    for (const auto& [piece, devices, mirrors] : sums(uses, sync, network, id)) {
       std::vector<std::vector<DeviceId>> parts;
       if (layers.size() > 1) parts = apart(uses, devices);
       const auto [at, fresh] = index.try_emplace(

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/random.hpp"
@@ -239,6 +242,80 @@ TEST_CASE("estimate: what is remembered changes nothing") {
       CHECK(used.step_time(changing) == fresh.step_time(changing));
     }
   }
+}
+
+TEST_CASE(
+    "estimate: what plans with other states and sums move is remembered, and changes nothing") {
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  for (const Network& network : tiny_networks()) {
+    strategies::StrategyInput input{network, cluster, *cost};
+    input.batch = batch;
+    lowering::Estimator used(input.step());
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      const Plan plan = random_replicated_plan(network, 4, batch, seed);
+      for (std::uint64_t states = 0; states < 5; ++states) {
+        Plan changed = plan;
+        if (states > 0) changed = with_split_states(plan, states);
+        if (states > 2) changed = with_zero_groups(changed, network, cluster, states);
+        lowering::Estimator fresh(input.step());
+        CAPTURE(network.name);
+        CAPTURE(seed);
+        CAPTURE(states);
+        CHECK(used.step_time(changed) == fresh.step_time(changed));
+        const auto remembered = used.memory(changed), again = fresh.memory(changed);
+        for (std::size_t d = 0; d < again.size(); ++d) {
+          CHECK(remembered[d].total() == again[d].total());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("sync: what all devices of a parameter have of it is summed by all of them") {
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  std::size_t compared = 0;
+  for (const Network& network : tiny_networks()) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      const Plan plan = random_replicated_plan(network, 4, batch, seed);
+      std::map<std::pair<ParameterId, Region>, std::set<DeviceId>> expected;
+      std::set<ParameterId> others;  // cut, or with further replicas
+      const std::vector<std::vector<LayerId>> users = lowering::users_of_parameters(network);
+      for (std::size_t p = 0; p < users.size(); ++p) {
+        std::set<Region> regions;
+        for (const LayerId user : users[p]) {
+          const Layer& layer = network[user];
+          for (const Cell& cell : cells(network, user, plan.layers[user.index()],
+                                        batch / plan.schedule.micro_batches)) {
+            for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
+              if (layer.parameters[i] != ParameterId{p}) continue;
+              const Region region = parameter_region(layer.kind, input_shapes(network, user),
+                                                     layer.out, i, cell.part);
+              if (region.empty()) continue;
+              expected[{ParameterId{p}, region}].insert(cell.device);
+              if (cell.replica > 0 || cell.replicas > 1) others.insert(ParameterId{p});
+              regions.insert(region);
+            }
+          }
+        }
+        if (regions.size() > 1) others.insert(ParameterId{p});
+      }
+      for (const lowering::SyncGroup& group : lowering::sync_groups(network, cluster, plan)) {
+        for (const auto& content : group.contents) {
+          if (others.contains(content.first)) continue;
+          const std::set<DeviceId>& devices = expected[content];
+          CHECK(group.devices == std::vector<DeviceId>(devices.begin(), devices.end()));
+          CHECK(group.mirrors.empty());
+          expected.erase(content);
+          ++compared;
+        }
+      }
+      for (const auto& [content, devices] : expected) CHECK(others.contains(content.first));
+    }
+  }
+  CHECK(compared > 100);
 }
 
 // Of layers that are alike as far as their prices look, some have readers that are not: those with
