@@ -40,8 +40,8 @@ std::int32_t Fragments::edge(LayerId producer, const Consumer& reader,
                              const std::vector<std::int32_t>& numbers) {
   // Layers that are alike have readers with neighbours that are alike not quite as far, so a
   // reader's fragment has its number among those of its own likes.
-  Key key{numbers[producer.index()], structure_.like[reader.layer.index()].value,
-          static_cast<std::int32_t>(reader.input), numbers[reader.layer.index()]};
+  Key key{moves(producer, numbers), structure_.like[reader.layer.index()].value,
+          static_cast<std::int32_t>(reader.input), moves(reader.layer, numbers)};
   const std::size_t like = structure_.like[producer.index()].index();
   const auto found = edge_numbers_[like].find(key);
   if (found != edge_numbers_[like].end()) return found->second;
@@ -54,8 +54,8 @@ std::int32_t Fragments::edge(LayerId producer, const Consumer& reader,
 EdgeFragment Fragments::make_edge(LayerId producer, const Consumer& reader,
                                   const std::vector<std::int32_t>& numbers) {
   EdgeFragment edge;
-  edge.home = &layer(producer, numbers[producer.index()]);
-  edge.reader = &layer(reader.layer, numbers[reader.layer.index()]);
+  edge.home = &layer(producer, moves(producer, numbers));
+  edge.reader = &layer(reader.layer, moves(reader.layer, numbers));
   edge.consumer = reader;
   const std::vector<Need> wanted = needs(edge);
   TensorLayout computed(edge.home->cells);
@@ -85,7 +85,7 @@ FanOut::Arrival Fragments::priced_arrival(const Movement& movement, const EdgeFr
 }
 
 const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
-  Key key{numbers[producer.index()]};
+  Key key{moves(producer, numbers)};
   for (const Consumer& reader : structure_.readers[producer.index()])
     key.push_back(edge(producer, reader, numbers));
   const std::size_t like = structure_.like[producer.index()].index();

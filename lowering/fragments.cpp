@@ -7,7 +7,8 @@ namespace parsim::lowering {
 
 namespace {
 
-void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
+/// What moves between layers depends on.
+void append_moves(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   for (const Cut& cut : plan.cuts) {
     key.push_back(static_cast<std::int32_t>(cut.dim));
     for (const std::int64_t size : cut.sizes) {
@@ -18,10 +19,15 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   }
   key.push_back(-2);
   for (const DeviceId device : plan.devices) key.push_back(device.value);
-  key.push_back(static_cast<std::int32_t>(plan.sync.kind));
-  key.push_back(plan.sync.server.value);
+  key.push_back(-3);
   key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0) + (plan.overlap ? 4 : 0));
   key.push_back(plan.ring ? -1 - plan.zigzag : plan.zigzag);
+}
+
+/// What sums of its gradients and its states depend on besides.
+void append_states(std::vector<std::int32_t>& key, const LayerPlan& plan) {
+  key.push_back(static_cast<std::int32_t>(plan.sync.kind));
+  key.push_back(plan.sync.server.value);
   key.push_back(plan.zero.stage + (plan.zero.group.node ? 4 : 0));
   key.push_back(plan.zero.group.ranks);
   for (const std::int64_t share : plan.zero.shares) {
@@ -117,6 +123,7 @@ Fragments::Fragments(const Network& network, const Cluster& cluster, const Struc
       element_(pricer == nullptr ? 0 : element_bytes(pricer->input.precision)),
       layers_(network.layers.size()),
       numbers_(network.layers.size()),
+      moves_(network.layers.size()),
       edges_(network.layers.size()),
       edge_numbers_(network.layers.size()),
       fan_outs_(network.layers.size()) {}
@@ -143,12 +150,21 @@ double Fragments::local(DeviceId device, const Region& region, std::int64_t fact
 
 std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
   Key key;
-  append(key, plan);
+  append_moves(key, plan);
+  const auto of_moves = static_cast<std::ptrdiff_t>(key.size());
+  append_states(key, plan);
   const std::size_t like = structure_.like[id.index()].index();
   const auto next = static_cast<std::int32_t>(layers_[like].size());
   const auto [entry, fresh] = numbers_[like].try_emplace(std::move(key), next);
   if (fresh) {
-    layers_[like].push_back(make_layer(id, plan));
+    const Key& known = entry->first;
+    const auto [first, moves_else] =
+        moves_[like].try_emplace(Key(known.begin(), known.begin() + of_moves), next);
+    const auto moves = static_cast<std::size_t>(first->second);
+    LayerFragment made = moves_else ? make_layer(id, plan) : layers_[like][moves];
+    made.plan = plan;
+    made.moves = first->second;
+    layers_[like].push_back(std::move(made));
     count_made();
     cells_kept_ += plan.devices.size();
   }

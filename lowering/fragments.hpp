@@ -28,6 +28,9 @@ namespace parsim::lowering {
 /// A layer under one layer plan. Times in seconds, by cell; empty without prices.
 struct LayerFragment {
   LayerPlan plan;
+  /// Number of the first fragment whose plan is the same but for sums of gradients and sharded
+  /// states: what moves between layers follows from these numbers.
+  std::int32_t moves = 0;
   std::vector<Cell> cells;
   std::vector<DeviceId> devices;        ///< of the cells, contiguous because walks read them most
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
@@ -241,6 +244,9 @@ class Fragments {
   [[nodiscard]] std::size_t cells_kept() const { return cells_kept_; }
 
  private:
+  [[nodiscard]] std::int32_t moves(LayerId id, const std::vector<std::int32_t>& numbers) const {
+    return layer(id, numbers[id.index()]).moves;
+  }
   void count_made() const {
     if (pricer_ != nullptr) ++pricer_->counts.made;
   }
@@ -316,7 +322,8 @@ class Fragments {
   // By layer, for the first of those that are alike.
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only
-  // By producer, for the first of those that are alike; by its number and those of its edges.
+  std::vector<std::unordered_map<Key, std::int32_t, Hash>> moves_;    ///< likewise
+  // By producer, for the first of those that are alike; by what it moves, and its edges' numbers.
   std::vector<std::deque<EdgeFragment>> edges_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> edge_numbers_;  ///< looked up only
   std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;            ///< looked up only

@@ -58,9 +58,12 @@ void PlanFragments::use(const Plan& wanted) {
     const std::int32_t number = fragments_->layer(LayerId{l}, wanted.layers[l]);
     previous_.layers[l] = wanted.layers[l];
     if (number == numbers[l]) continue;
-    changed_[l] = stale_[l] = true;
+    const LayerFragment* const before =
+        std::exchange(layers[l], &fragments_->layer(LayerId{l}, number));
+    changed_[l] = true;
     numbers[l] = number;
-    layers[l] = &fragments_->layer(LayerId{l}, number);
+    if (before != nullptr && before->moves == layers[l]->moves) continue;
+    stale_[l] = true;
     for (const LayerId producer : network.layers[l].inputs) stale_[producer.index()] = true;
   }
   previous_samples_ = samples;
