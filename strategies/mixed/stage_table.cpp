@@ -184,6 +184,10 @@ double StageTable::programme(const Sequence& stages, const std::vector<Link>& li
         if (known.times[at] > bound || known.in_flight[at] < needed) break;
         const Cell* next = last ? nullptr : &cells[(s + 1) * ends + end];
         if (!last && next->sum == impossible) continue;
+        // Most are no better even if nothing but their own updates comes after them.
+        const double behind = last ? 0 : next->sum + 2 * (*link.sends)[end].time;
+        const double sum = form_.outside(known.times[at], known.weights[at]) + behind;
+        if (sum + known.afterwards[at] >= least.sum + least.after) continue;
         const Cell one = before(stages, s, begin, end, link, bound, next);
         const double path = form_.path(known.times[at], known.weights[at]);
         if (one.period > bound || form_.exceeds(one.excess, known.times[at], path)) continue;
