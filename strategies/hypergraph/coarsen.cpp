@@ -128,12 +128,10 @@ Hypergraph contract(const Hypergraph& graph, const std::vector<Vertex>& cluster,
   for (std::size_t set = 0; set < graph.readers.size(); ++set) {
     std::vector<Vertex> readers;
     for (const Vertex v : graph.readers[set]) readers.push_back(cluster[at(v)]);
-    std::sort(readers.begin(), readers.end());
-    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
-    std::map<Vertex, std::int64_t> sources;
+    std::vector<Source> sources;
     for (const Source& source : graph.sources[set])
-      sources[cluster[at(source.vertex)]] += source.cost;
-    for (const auto& [v, cost] : sources) builder.add_net(v, readers, cost);
+      sources.push_back({cluster[at(source.vertex)], source.cost});
+    builder.add_nets(sources, std::move(readers));
   }
   return builder.build();
 }

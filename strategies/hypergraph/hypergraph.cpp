@@ -20,11 +20,21 @@ Vertex Builder::add_vertex(std::span<const std::int64_t> weights, std::int32_t f
 }
 
 void Builder::add_net(Vertex source, std::vector<Vertex> readers, std::int64_t cost) {
+  const Source one{source, cost};
+  add_nets(std::span(&one, 1), std::move(readers));
+}
+
+void Builder::add_nets(std::span<const Source> sources, std::vector<Vertex> readers) {
   std::sort(readers.begin(), readers.end());
   readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
-  const bool alone = readers.empty() || (readers.size() == 1 && readers[0] == source);
-  if (alone || cost == 0) return;
-  sets_[std::move(readers)][source] += cost;
+  if (readers.empty()) return;
+  const Vertex alone = readers.size() == 1 ? readers[0] : -1;
+  std::map<Vertex, std::int64_t>* costs = nullptr;
+  for (const Source& source : sources) {
+    if (source.cost == 0 || source.vertex == alone) continue;
+    if (costs == nullptr) costs = &sets_[std::move(readers)];
+    (*costs)[source.vertex] += source.cost;
+  }
 }
 
 Hypergraph Builder::build() {

@@ -68,6 +68,8 @@ class Builder {
   /// Adds a net of `source` and `readers` (any order, repeats and the source allowed), unless it
   /// has no reader but the source or its cost is 0.
   void add_net(Vertex source, std::vector<Vertex> readers, std::int64_t cost);
+  /// A net of each source and these readers.
+  void add_nets(std::span<const Source> sources, std::vector<Vertex> readers);
   [[nodiscard]] Hypergraph build();
 
  private:

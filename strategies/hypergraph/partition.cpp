@@ -37,15 +37,12 @@ Hypergraph induced(const Hypergraph& graph, const std::vector<Vertex>& vertices,
       if (inside[at(v)] >= 0) readers.push_back(inside[at(v)]);
     }
     if (readers.empty()) continue;
-    std::int64_t outside = 0;
+    std::vector<Source> sources;
     for (const Source& source : graph.sources[set]) {
-      if (inside[at(source.vertex)] >= 0) {
-        builder.add_net(inside[at(source.vertex)], readers, source.cost);
-      } else {
-        outside += source.cost;
-      }
+      const Vertex here = inside[at(source.vertex)];
+      sources.push_back({here >= 0 ? here : readers[0], source.cost});
     }
-    builder.add_net(readers[0], readers, outside);
+    builder.add_nets(sources, std::move(readers));
   }
   return builder.build();
 }

@@ -125,11 +125,11 @@ bool Assignment::has_capacity(Vertex v, std::int32_t to, bool loose) const {
   return true;
 }
 
-void Assignment::move(Vertex v, std::int32_t to) {
+void Assignment::move(Vertex v, std::int32_t to, std::int64_t gain) {
   const std::int32_t from = part(v);
   gained_.clear();
   if (to == from) return;
-  cost_ -= gain(v, to);
+  cost_ -= gain;
   overload_ += added_overload(v, to);
   if (overload_ < noise) overload_ = 0;
   for (const Incidence& role : graph_.roles[at(v)]) {
@@ -212,7 +212,7 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
     if (move.to >= 0) first.push_back(move);
   }
   std::priority_queue<Move> queue(std::less<Move>{}, std::move(first));
-  std::vector<std::pair<Vertex, std::int32_t>> undo;  // vertex and where it came from
+  std::vector<Move> undo;  // where vertices came from, and what going back gains
   std::size_t kept = 0;
   double least_overload = now.overload();
   std::int64_t least_cost = now.cost();
@@ -230,8 +230,8 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
       queue.push(move);
       continue;
     }
-    undo.emplace_back(move.vertex, now.part(move.vertex));
-    now.move(move.vertex, move.to);
+    undo.push_back({-move.gain, move.vertex, now.part(move.vertex), 0});
+    now.move(move.vertex, move.to, move.gain);
     locked[at(move.vertex)] = true;
     const bool lighter = now.overload() < least_overload - noise;
     const bool cheaper = now.overload() <= least_overload + noise && now.cost() < least_cost;
@@ -263,7 +263,9 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
       }
     }
   }
-  for (std::size_t i = undo.size(); i-- > kept;) now.move(undo[i].first, undo[i].second);
+  for (std::size_t i = undo.size(); i-- > kept;) {
+    now.move(undo[i].vertex, undo[i].to, undo[i].gain);
+  }
   return better;
 }
 

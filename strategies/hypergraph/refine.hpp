@@ -27,7 +27,9 @@ class Assignment {
   [[nodiscard]] bool has_capacity(Vertex v, std::int32_t to, bool loose = false) const;
   /// Whether a part is above one of its caps.
   [[nodiscard]] bool too_heavy(std::int32_t part) const;
-  void move(Vertex v, std::int32_t to);
+  void move(Vertex v, std::int32_t to) { move(v, to, gain(v, to)); }
+  /// With its gain, where that is known.
+  void move(Vertex v, std::int32_t to, std::int64_t gain);
   /// Vertices of a set whose gains may have grown by the last move.
   struct Gained {
     std::int32_t set = 0;

@@ -132,7 +132,13 @@ TEST_CASE("partitioner: gains are the differences of costs, and moves keep the s
         const double added = overload(limits, part_weights(graph, moved, 3)) - now.overload();
         CHECK(std::abs(now.added_overload(v, to) - added) < 1e-12);
       }
-      now.move(v, static_cast<std::int32_t>(random.below(3)));
+      const auto from = now.part(v), to = static_cast<std::int32_t>(random.below(3));
+      const std::int64_t gain = now.gain(v, to);
+      now.move(v, to);
+      CHECK(now.cost() == cost_by_nets(graph, now.parts()));
+      now.move(v, from, -gain);
+      CHECK(now.cost() == cost_by_nets(graph, now.parts()));
+      now.move(v, to, gain);
       CHECK(now.cost() == cost_by_nets(graph, now.parts()));
     }
   }
