@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/files.hpp"
@@ -11,6 +12,7 @@
 #include "validation/interconnect_column.hpp"
 #include "validation/known_columns.hpp"
 #include "validation/measurements.hpp"
+#include "validation/nccl_tests.hpp"
 #include "validation/published_calibration.hpp"
 #include "validation/published_machines.hpp"
 
@@ -81,8 +83,18 @@ std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& 
 }
 
 void fit_measured_steps(experiment::Request& request) {
-  request.fitted =
-      validation::fitted_steps(calibrating_rows(request.calibrate_with, request.notes));
+  std::vector<validation::Claim> rows = calibrating_rows(request.calibrate_with, request.notes);
+  std::set<std::string> taken;
+  for (validation::Claim& row : rows) {
+    if (request.cluster.empty() || !validation::lacks_network(row)) continue;
+    validation::take_network_of(row, request.cluster);
+    if (!taken.insert(row.set).second) continue;
+    request.notes.push_back(fmt::format(
+        "{}: measured on {} machines, whose network nccl-tests does not print: taken as machines "
+        "of {}",
+        row.set, validation::nodes_of(row), shown_path(request.cluster)));
+  }
+  request.fitted = validation::fitted_steps(rows);
 }
 
 experiment::Request request_of_one_plan(const experiment::Arguments& arguments) {

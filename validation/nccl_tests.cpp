@@ -12,6 +12,7 @@
 #include "core/spelling.hpp"
 #include "core/text.hpp"
 #include "sim/collective_tables.hpp"
+#include "validation/published_machines.hpp"
 #include "validation/table_formats.hpp"
 
 namespace parsim::validation {
@@ -22,11 +23,16 @@ constexpr std::string_view as_table =
     "a CSV table with the columns collective, size_bytes, time_us, gpu, n_gpus, nodes and "
     "interconnect";
 
+constexpr std::string_view no_network =
+    "several machines, whose network nccl-tests does not print: add a line such as '# interconnect "
+    "NVLink4 + 8x400 Gb/s' to the file, or give the run a --cluster";
+
 /// What the output says beyond sizes, times and the collective.
 struct Header {
   std::string version;            ///< of NCCL: "2.21.5"
   std::vector<std::string> gpus;  ///< by rank, of the first group
   std::string group;
+  std::string interconnect;  ///< of a line that the user added
   std::map<std::string, int> of_host;
   std::map<std::string, std::size_t> lines;  ///< by the first word, of the table
 };
@@ -56,6 +62,10 @@ Header read_header(std::string_view text) {
       header.version = rest.substr(0, rest.find_first_not_of("0123456789."));
     }
     if (words.size() > 2 && words[0] == "#" && words[1] == "Rank") read_rank(line, words, header);
+    constexpr std::string_view connects = "interconnect";
+    if (words.size() > 2 && words[0] == "#" && words[1].starts_with(connects)) {
+      header.interconnect = line.substr(line.find(words[2], line.find(connects)));
+    }
     header.lines.emplace(words.front(), number);
   }
   return header;
@@ -112,6 +122,17 @@ void check(const Header& header, const std::string& file) {
 
 }  // namespace
 
+bool lacks_network(const Claim& claim) { return column(claim, unpredictable) == no_network; }
+
+void take_network_of(Claim& claim, const std::string& cluster) {
+  const std::int64_t nodes = nodes_of(claim);
+  const std::string each = fmt::format("{}", count_column(claim, "n_gpus", nodes) / nodes);
+  claim.what["cluster"] = cluster;
+  claim.what["placement"] = fmt::format(
+      "{}", fmt::join(std::vector<std::string>(static_cast<std::size_t>(nodes), each), "+"));
+  claim.what[std::string(unpredictable)].clear();
+}
+
 std::optional<CsvTable> read_nccl_tests(std::string_view text, const std::string& file) {
   if (text.find(" algbw") == text.npos) return std::nullopt;  // of a CSV table no blank
   const std::string plain = without_marks(text);
@@ -129,10 +150,9 @@ std::optional<CsvTable> read_nccl_tests(std::string_view text, const std::string
   const std::size_t nodes = header.of_host.size(), gpus = header.gpus.size();
   CsvTable table;
   table.file = file;
-  table.columns = {"collective",   "gpu",
-                   "nodes",        "n_gpus",
-                   "size_bytes",   "time_us_outofplace",
-                   "nccl_version", std::string(unpredictable)};
+  table.columns = {"collective",   "gpu",          "nodes",
+                   "n_gpus",       "size_bytes",   "time_us_outofplace",
+                   "interconnect", "nccl_version", std::string(unpredictable)};
   for (const sim::CollectiveTable& read : sim::read_collective_tables(plain, file, hint)) {
     std::string kind(to_text(read.kind));
     std::replace(kind.begin(), kind.end(), '-', '_');
@@ -141,11 +161,8 @@ std::optional<CsvTable> read_nccl_tests(std::string_view text, const std::string
       table.rows.push_back(
           {header.lines.at(bytes),
            {kind, header.gpus.front(), fmt::format("{}", nodes), fmt::format("{}", gpus), bytes,
-            fmt::format("{}", 1e6 * time.count()), header.version,
-            nodes == 1 ? ""
-                       : fmt::format("several machines, whose network nccl-tests does not print: "
-                                     "write {}",
-                                     as_table)}});
+            fmt::format("{}", 1e6 * time.count()), header.interconnect, header.version,
+            nodes == 1 || !header.interconnect.empty() ? "" : std::string(no_network)}});
     }
   }
   return table;

@@ -226,9 +226,26 @@ std::optional<Cluster> with_machines(Cluster cluster, std::size_t count) {
   return sized;
 }
 
+/// GPUs per machine of a cluster that the row names, by its column `placement`.
+Cluster placed_in_named(const Claim& claim) {
+  const std::string where = location_of(claim, "placement");
+  std::vector<std::size_t> counts;
+  for (const std::string& count : split_at(column(claim, "placement"), '+')) {
+    counts.push_back(static_cast<std::size_t>(parse_whole(count, where, 1, 1 << 20)));
+  }
+  const std::string call = column(claim, "cluster");
+  std::optional<Cluster> cluster =
+      with_machines(topologies::load_cluster(call, location_of(claim, "cluster")), counts.size());
+  if (cluster) return topologies::first_gpus_of_nodes(*std::move(cluster), counts, where);
+  throw InputError(where, fmt::format("{} machines of {}", counts.size(), call),
+                   "accepted: machines that the cluster has");
+}
+
 Cluster whole_cluster_of(const Claim& claim) {
   const std::int64_t gpus = count_column(
       claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
+  const bool is_named = !column(claim, "cluster").empty() && column(claim, "layout_file").empty();
+  if (is_named && !column(claim, "placement").empty()) return placed_in_named(claim);
   if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
     const std::size_t sum = std::accumulate(placed.begin(), placed.end(), std::size_t{0});
     const std::string where = location_of(claim, "placement");

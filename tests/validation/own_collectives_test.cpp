@@ -118,9 +118,43 @@ TEST_CASE("own collectives: what nccl-tests' output lacks is named") {
         "columns collective, size_bytes, time_us, gpu, n_gpus, nodes and interconnect");
   CHECK(testing::refusal_of(
             [] { (void)fitted_steps(read_measurements(output(2), "run.txt", "run")); }) ==
-        "run:16: not predicted; several machines, whose network nccl-tests does not print: write a "
-        "CSV table with the columns collective, size_bytes, time_us, gpu, n_gpus, nodes and "
-        "interconnect");
+        "run:16: not predicted; several machines, whose network nccl-tests does not print: add a "
+        "line such as '# interconnect NVLink4 + 8x400 Gb/s' to the file, or give the run a "
+        "--cluster");
+}
+
+TEST_CASE("own collectives: several machines of nccl-tests are those of a line, or of the run") {
+  const auto fitted = fitted_steps(
+      read_measurements("# interconnect NVLink4 + 4x400 Gb/s\n" + output(2), "run.txt", "run"));
+  REQUIRE(fitted.size() == 2);
+  CHECK(fitted[0].between);
+  CHECK(fitted[0].run == "all_reduce of 1.00 KiB on 8 GPUs of 2 machines");
+  CHECK(fitted[0].launch);
+  // Four GPUs of each of the run's machines, which have eight.
+  const testing::TemporaryFolder folder;
+  folder.write("run.txt", output(2));
+  const auto simulate = [&](const std::string& cluster) {
+    return testing::run_program(
+        PARSIM_PROGRAM,
+        {"simulate", "--network", "alexnet", "--cluster", cluster, "--batch", "64", "--strategy",
+         "data", "--calibrate-with", "run.txt"},
+        folder.folder());
+  };
+  for (const std::string machines : {"2", "4"}) {
+    CAPTURE(machines);
+    const testing::Finished finished = simulate(
+        "nodes:" + machines + "x8,device=h100-sxm5,intra-kind=nvlink4,inter=50GB/s,nics=8");
+    CHECK(finished.exit_code == 0);
+    const std::string all = finished.out + finished.err;
+    CHECK(
+        all.find("run.txt: measured on 2 machines, whose network nccl-tests does not print: taken "
+                 "as machines of nodes:") != std::string::npos);
+    CHECK(all.find("(launch of a collective ") != std::string::npos);
+  }
+  const testing::Finished other = simulate("nodes:2x8,device=a100-sxm4-80,inter=50GB/s,nics=8");
+  CHECK(other.exit_code == 2);
+  CHECK(other.err.find("NVIDIA H100 80GB HBM3, but the cluster has a100-sxm4-80") !=
+        std::string::npos);
 }
 
 TEST_CASE("own collectives: a small one gives the launch, measured less predicted, by hand") {
