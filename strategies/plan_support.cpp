@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 
 #include "core/errors.hpp"
 
@@ -27,12 +28,52 @@ Plan empty_plan(const StrategyInput& input, std::string_view strategy,
   return plan;
 }
 
+namespace {
+
+/// What decides where the devices of a machine stand among others: the most first.
+struct Standing {
+  double outside = 0;  ///< bytes/s of all links to other machines
+  std::size_t gpus = 0;
+  double inside = 0;  ///< bytes/s of all links within
+  friend auto operator<=>(const Standing&, const Standing&) = default;
+};
+
+std::vector<Standing> standings(const Cluster& cluster, const std::vector<DeviceId>& gpus) {
+  std::vector<Standing> all(cluster.nodes.size());
+  const auto node_of = [&](const Port& port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  for (const Link& link : cluster.links) {
+    const NodeId a = node_of(link.a), b = node_of(link.b);
+    if (a == b && a.valid()) all[a.index()].inside += link.rate.value;
+    if (a == b) continue;
+    for (const NodeId end : {a, b}) {
+      if (end.valid()) all[end.index()].outside += link.rate.value;
+    }
+  }
+  for (const DeviceId gpu : gpus) {
+    if (const NodeId node = cluster[gpu].node; node.valid()) ++all[node.index()].gpus;
+  }
+  return all;
+}
+
+}  // namespace
+
 std::vector<DeviceId> workers(const StrategyInput& input) {
   std::vector<DeviceId> gpus = devices_of(input.cluster, DeviceKind::gpu);
   if (gpus.empty()) {
     throw InputError(fmt::format("cluster '{}'", input.cluster.name), "no GPU",
                      "at least one device that is not a CPU");
   }
+  if (input.cluster.nodes.size() < 2) return gpus;
+  const std::vector<Standing> standing = standings(input.cluster, gpus);
+  const auto of = [&](DeviceId gpu) {
+    const NodeId node = input.cluster[gpu].node;
+    return node.valid() ? standing[node.index()] : Standing{};
+  };
+  std::stable_sort(gpus.begin(), gpus.end(), [&](DeviceId a, DeviceId b) { return of(a) > of(b); });
   return gpus;
 }
 

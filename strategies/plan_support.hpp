@@ -12,8 +12,10 @@ namespace parsim::strategies {
 [[nodiscard]] Plan empty_plan(const StrategyInput& input, std::string_view strategy,
                               const std::vector<DeviceId>& devices);
 
-/// The devices strategies place layers on: the GPUs in id order. Throws InputError if there are
-/// none.
+/// The devices strategies place layers on: the GPUs of the machine whose links to others have the
+/// highest rate together first; among equals of the one with most GPUs, then with the fastest links
+/// inside, then as the cluster lists them. So a file's order of unlike machines decides neither
+/// which devices are left out nor where a pipeline begins. Throws InputError if there are none.
 [[nodiscard]] std::vector<DeviceId> workers(const StrategyInput& input);
 
 /// Splits the samples of a micro-batch evenly over `devices`. One device: no cut.

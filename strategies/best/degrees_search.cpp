@@ -52,8 +52,11 @@ std::vector<std::vector<DeviceId>> device_lists(const StrategyInput& input) {
   for (const auto& [speed, devices] : by_speed) {
     fast.insert(fast.end(), devices.begin(), devices.end());
     if (fast.size() == all.size()) break;
-    std::sort(fast.begin(), fast.end());
-    lists.push_back(fast);
+    std::vector<DeviceId> list;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(list), [&](DeviceId device) {
+      return std::find(fast.begin(), fast.end(), device) != fast.end();
+    });
+    lists.push_back(std::move(list));
   }
   return lists;
 }

@@ -76,18 +76,21 @@ void ClusterModel::measure_speeds() {
   for (std::size_t i = 0; i < shares.size(); ++i) speeds_[i] = static_cast<double>(shares[i]);
 }
 
-/// The node with the fastest device first, then by id; within a node likewise.
+/// The node with the fastest device first, then as given; within a node likewise.
 void ClusterModel::order_devices() {
   std::map<NodeId, double> fastest;
+  std::map<NodeId, std::size_t> given;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    double& best = fastest[input_.cluster[devices_[i]].node];
+    const NodeId node = input_.cluster[devices_[i]].node;
+    double& best = fastest[node];
     best = std::max(best, speeds_[i]);
+    given.emplace(node, i);
   }
   std::vector<std::size_t> order(devices_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto rank = [&](std::size_t i) {
     const NodeId node = input_.cluster[devices_[i]].node;
-    return std::tuple(-fastest[node], node, -speeds_[i], devices_[i]);
+    return std::tuple(-fastest[node], given[node], -speeds_[i], i);
   };
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });

@@ -56,9 +56,11 @@ std::vector<DeviceClass> device_classes(const StrategyInput& input, std::size_t 
       std::sort(one.machines.begin(), one.machines.end());
       classes.push_back(std::move(one));
     }
-    std::sort(classes.begin(), classes.end(), [](const DeviceClass& a, const DeviceClass& b) {
-      return a.machines[0][0] < b.machines[0][0];
-    });
+    const auto place = [&](const DeviceClass& one) {
+      return std::find(devices.begin(), devices.end(), one.machines[0][0]);
+    };
+    std::sort(classes.begin(), classes.end(),
+              [&](const DeviceClass& a, const DeviceClass& b) { return place(a) < place(b); });
     return classes;
   }
   return {};

@@ -1,6 +1,7 @@
 // What every row of the table of strategies must do in corners: one device, more devices than
 // samples, a device a hundred times slower than the others, too little memory.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"
+#include "topologies/cluster_file.hpp"
 
 using namespace parsim;
 using namespace parsim::strategies;
@@ -171,5 +173,37 @@ TEST_CASE("common: with too little memory every strategy still plans, and it is 
     CHECK_FALSE(fits(briefly_asked(world, 8), check(world, row, 8)));
     for (Device& device : world.cluster.devices) device.memory = Bytes{0};
     CHECK_FALSE(fits(briefly_asked(world, 8), check(world, row, 8)));
+  }
+}
+
+TEST_CASE("common: in which order a cluster lists unlike machines decides nothing") {
+  const std::string begin = "name = \"c\"\nswitches = [\"eth\"]\n";
+  const auto machine = [](std::string_view name, int gpus, std::string_view network) {
+    return fmt::format(R"(
+[[nodes]]
+name = "{0}"
+devices = [{{ model = "v100-sxm2", count = {1} }}]
+switches = ["pcie"]
+links = [{{ a = "gpu*", b = "pcie", effective_rate = "20 GB/s", latency = "1 us" }}]
+[[links]]
+a = "{0}.pcie"
+b = "eth"
+effective_rate = "{2} GB/s"
+latency = "5 us"
+)",
+                       name, gpus, network);
+  };
+  const std::string slow = machine("slow", 1, "0.2"), fast = machine("fast", 2, "10"),
+                    third = machine("third", 2, "10");
+  const auto step = [&](const Strategy& row, const std::string& file) {
+    const World world("alexnet", topologies::parse_cluster(begin + file, "test"));
+    StrategyInput input = world.simulated(64);
+    input.budget = 200;
+    return simulated_step(input, plan_of(input, row)).count();
+  };
+  for (const Strategy& row : all()) {
+    CAPTURE(row.name);
+    const double listed_last = step(row, fast + third + slow);
+    CHECK(step(row, slow + fast + third) == doctest::Approx(listed_last).epsilon(1e-3));
   }
 }
