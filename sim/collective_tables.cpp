@@ -13,6 +13,7 @@
 #include "core/csv.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "sim/nccl.hpp"
 
 namespace parsim::sim {
 
@@ -291,6 +292,17 @@ std::int32_t csv_ranks(const CsvTable& csv, const CsvTable::Row& row) {
   return csv_count(csv, row, "nodes") * csv_count(csv, row, "gpus_per_node");
 }
 
+/// 0: not known.
+std::int32_t csv_machines(const CsvTable& csv, const CsvTable::Row& row, std::int32_t ranks) {
+  const auto given = [&](std::string_view column) {
+    return csv.has(column) && !csv.at(row, column).empty();
+  };
+  if (given("nodes")) return csv_count(csv, row, "nodes");
+  if (!given("gpus_per_node")) return 0;
+  const std::int32_t each = csv_count(csv, row, "gpus_per_node");
+  return (ranks + each - 1) / each;
+}
+
 std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::string& file,
                                              const CollectiveHint& hint) {
   const CsvTable csv = read_csv(text, file);
@@ -316,8 +328,7 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
     }
     const std::int32_t count = csv_ranks(csv, row);
     if (hint.ranks && count != *hint.ranks) continue;
-    const bool has_machines = csv.has("nodes") && !csv.at(row, "nodes").empty();
-    const std::int32_t machines = has_machines ? csv_count(csv, row, "nodes") : 0;
+    const std::int32_t machines = csv_machines(csv, row, count);
     CollectiveTable& table = tables[{*kind, count, machines}];
     table.kind = *kind;
     table.ranks = count;
@@ -363,10 +374,10 @@ std::vector<CollectiveTable> read_collective_tables(std::string_view text, const
 
 void add_tables(std::vector<CollectiveTable>& all, std::vector<CollectiveTable> more) {
   for (CollectiveTable& table : more) {
-    const CollectiveTable* known =
-        find_table(all, table.kind, static_cast<std::size_t>(table.ranks),
-                   static_cast<std::size_t>(table.machines));
-    if (known != nullptr && known->machines == table.machines) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const CollectiveTable& one) {
+      return one.kind == table.kind && one.ranks == table.ranks && one.machines == table.machines;
+    });
+    if (known != all.end()) {
       throw InputError(table.source,
                        fmt::format("{} over {} ranks again, after {}", to_text(table.kind),
                                    table.ranks, known->source),
@@ -376,15 +387,20 @@ void add_tables(std::vector<CollectiveTable>& all, std::vector<CollectiveTable> 
   }
 }
 
+RankPlaces places_of(const CommShape& shape) {
+  return {static_cast<std::size_t>(shape.ranks), static_cast<std::size_t>(shape.nodes),
+          static_cast<std::size_t>(shape.fewest_nodes)};
+}
+
 const CollectiveTable* find_table(std::span<const CollectiveTable> tables, CollectiveKind kind,
-                                  std::size_t ranks, std::size_t machines) {
-  const CollectiveTable* anywhere = nullptr;
+                                  const RankPlaces& where) {
+  const CollectiveTable* of_unknown = nullptr;
   for (const CollectiveTable& table : tables) {
-    if (table.kind != kind || static_cast<std::size_t>(table.ranks) != ranks) continue;
-    if (static_cast<std::size_t>(table.machines) == machines) return &table;
-    if (table.machines == 0) anywhere = &table;
+    if (table.kind != kind || static_cast<std::size_t>(table.ranks) != where.ranks) continue;
+    if (static_cast<std::size_t>(table.machines) == where.machines) return &table;
+    if (table.machines == 0 && where.machines == where.fewest) of_unknown = &table;
   }
-  return anywhere;
+  return of_unknown;
 }
 
 Bytes table_size(CollectiveKind kind, std::size_t ranks, Bytes payload) {

@@ -13,6 +13,8 @@
 
 namespace parsim::sim {
 
+struct CommShape;
+
 /// Times of one kind of collective over so many ranks, alone on its machines.
 struct CollectiveTable {
   CollectiveKind kind = CollectiveKind::all_reduce;
@@ -38,7 +40,7 @@ struct CollectiveHint {
 ///                                           lines "#  Rank …", else the hint's; machines
 ///                                           are the hosts in these lines
 ///     CSV with a head line                  collective, size_bytes, n_gpus (or nodes and
-///                                           gpus_per_node), time_us_outofplace or _inplace;
+///                                           gpus_per_node; of the three any two tell the machines), time_us_outofplace or _inplace;
 ///                                           further columns are ignored; a table for each
 ///                                           collective, number of GPUs and nodes; the hint chooses
 ///
@@ -54,11 +56,16 @@ struct CollectiveHint {
 /// ranks and machines.
 void add_tables(std::vector<CollectiveTable>& all, std::vector<CollectiveTable> more);
 
+/// Where ranks are.
+struct RankPlaces {
+  std::size_t ranks = 0, machines = 1;
+  std::size_t fewest = 1;  ///< machines that have room for so many ranks
+};
+[[nodiscard]] RankPlaces places_of(const CommShape& shape);
 /// Nullptr if there is none for the kind and so many ranks on so many machines; a table of unknown
-/// machines counts where there is none of these.
+/// machines counts where there is none of these, on as few machines as have room for its ranks.
 [[nodiscard]] const CollectiveTable* find_table(std::span<const CollectiveTable> tables,
-                                                CollectiveKind kind, std::size_t ranks,
-                                                std::size_t machines);
+                                                CollectiveKind kind, const RankPlaces& where);
 
 /// nccl-tests' size of a collective that carries `payload` as at Collective: an all_to_all counts
 /// what travels, (ranks−1)/ranks of every buffer.

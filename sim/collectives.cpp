@@ -214,8 +214,7 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
   const CommShape& shape = paths.shape(group);
   if (!shape.gpus) return choice;
   if (options.collectives == CollectiveCost::measured) {
-    const CollectiveTable* table =
-        find_table(options.tables, kind, group.size(), static_cast<std::size_t>(shape.nodes));
+    const CollectiveTable* table = find_table(options.tables, kind, places_of(shape));
     if (table != nullptr) return measured_choice(*table, group, payload, paths);
   }
   if (!exchange) return choose_nccl(kind, shape, payload, options);

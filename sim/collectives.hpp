@@ -37,10 +37,13 @@ class PathCache {
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:
+  [[nodiscard]] std::int32_t fewest_nodes(std::int32_t ranks);
+
   const Cluster& cluster_;
   Routes routes_;
   std::map<std::vector<DeviceId>, GroupRings> rings_;
   std::map<std::vector<DeviceId>, CommShape> shapes_;
+  std::vector<std::int32_t> gpus_;  ///< of each node, most first; empty until a shape is asked for
 };
 
 /// What a collective carries, in bytes.

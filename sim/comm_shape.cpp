@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -71,6 +72,23 @@ double share_in_search(LinkKind kind) {
 
 }  // namespace
 
+/// Of all nodes if they have no room for so many ranks (parts of GPUs).
+std::int32_t PathCache::fewest_nodes(std::int32_t ranks) {
+  if (gpus_.empty()) {
+    std::map<NodeId, std::int32_t> counts;
+    for (const DeviceId gpu : devices_of(cluster_, DeviceKind::gpu)) ++counts[cluster_[gpu].node];
+    for (const auto& [node, count] : counts) gpus_.push_back(count);
+    std::sort(gpus_.begin(), gpus_.end(), std::greater<>());
+  }
+  std::int32_t nodes = 0;
+  for (const std::int32_t count : gpus_) {
+    if (ranks <= 0) break;
+    ranks -= count;
+    ++nodes;
+  }
+  return std::max(nodes, 1);
+}
+
 const CommShape& PathCache::shape(std::span<const DeviceId> group) {
   const auto [entry, fresh] =
       shapes_.try_emplace(std::vector<DeviceId>(group.begin(), group.end()), CommShape{});
@@ -94,6 +112,7 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
     return a.second.size() < b.second.size();
   });
   shape.ranks = static_cast<std::int32_t>(group.size());
+  shape.fewest_nodes = fewest_nodes(shape.ranks);
   shape.nodes = static_cast<std::int32_t>(by_node.size());
   shape.architecture = least;
   shape.one_kind = kinds.size() == 1;

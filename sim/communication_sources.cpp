@@ -83,12 +83,12 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
       }
       sources.refused += equal;
     }
-    const auto machines = static_cast<std::size_t>(paths.shape(group).nodes);
-    if (find_table(options.tables, kind, group.size(), machines) != nullptr) {
+    const RankPlaces where = places_of(paths.shape(group));
+    if (find_table(options.tables, kind, where) != nullptr) {
       sources.measured += time;
     } else {
       sources.library += time;
-      lacking.insert({kind, group.size(), machines});
+      lacking.insert({kind, where.ranks, where.machines});
     }
   }
   const double all = sources.measured + sources.library + sources.links;

@@ -17,13 +17,14 @@ using parsim::to_text;  // which the overload below would hide
 /// A group of devices as NCCL sees it.
 struct CommShape {
   std::int32_t ranks = 1, nodes = 1;
-  double architecture = 8;  ///< least compute capability of the group
-  bool gpus = true;         ///< nothing else in it
-  bool nvlink = false;      ///< inside a node; else PCIe
-  bool one_kind = true;     ///< one compute capability
-  double rate = 0;          ///< of all rings together, bytes/s
-  double inside_rate = 0;   ///< the same within one node; `rate` if there is only one
-  double search_rate = 0;   ///< what NCCL's graph search takes `inside_rate` to be; 0: the same
+  std::int32_t fewest_nodes = 1;  ///< on which the cluster has room for so many ranks
+  double architecture = 8;        ///< least compute capability of the group
+  bool gpus = true;               ///< nothing else in it
+  bool nvlink = false;            ///< inside a node; else PCIe
+  bool one_kind = true;           ///< one compute capability
+  double rate = 0;                ///< of all rings together, bytes/s
+  double inside_rate = 0;         ///< the same within one node; `rate` if there is only one
+  double search_rate = 0;  ///< what NCCL's graph search takes `inside_rate` to be; 0: the same
   std::int32_t channels = 2;
   Seconds network_latency{};       ///< of the slowest hop between nodes
   Seconds inside_latency{};        ///< of the slowest hop within a node

@@ -194,15 +194,25 @@ TEST_CASE("collective tables: the published ones are read, one system at a time"
 TEST_CASE("collective tables: two of one kind and number of ranks are one too many") {
   std::vector<CollectiveTable> all = tables_of(example("all_reduce_8.txt"));
   add_tables(all, tables_of(example("all_reduce_old_4.txt")));
-  CHECK(find_table(all, CollectiveKind::all_reduce, 4, 1) == &all[1]);
-  CHECK(find_table(all, CollectiveKind::all_reduce, 2, 1) == nullptr);
-  CHECK(find_table(all, CollectiveKind::broadcast, 8, 1) == nullptr);
+  CHECK(find_table(all, CollectiveKind::all_reduce, {4}) == &all[1]);
+  CHECK(find_table(all, CollectiveKind::all_reduce, {2}) == nullptr);
+  CHECK(find_table(all, CollectiveKind::broadcast, {8}) == nullptr);
   // Its ranks were on one host: no times of eight machines with a GPU each.
   CHECK(all[0].machines == 1);
-  CHECK(find_table(all, CollectiveKind::all_reduce, 8, 1) == &all[0]);
-  CHECK(find_table(all, CollectiveKind::all_reduce, 8, 8) == nullptr);
+  CHECK(find_table(all, CollectiveKind::all_reduce, {8}) == &all[0]);
+  CHECK(find_table(all, CollectiveKind::all_reduce, {8, 8, 8}) == nullptr);
+  // Of unknown machines: on as few as have room for its ranks.
   all[0].machines = 0;
-  CHECK(find_table(all, CollectiveKind::all_reduce, 8, 8) == &all[0]);
+  CHECK(find_table(all, CollectiveKind::all_reduce, {8, 8, 8}) == &all[0]);
+  CHECK(find_table(all, CollectiveKind::all_reduce, {8, 8, 1}) == nullptr);
+  const auto machines = [](const std::string& columns, const std::string& fields) {
+    return tables_of("collective,size_bytes,time_us_outofplace," + columns +
+                     "\nall_reduce,1024,10," + fields + "\n")[0]
+        .machines;
+  };
+  CHECK(machines("n_gpus", "16") == 0);
+  CHECK(machines("n_gpus,gpus_per_node", "16,8") == 2);
+  CHECK(machines("nodes,gpus_per_node", "4,8") == 4);
   all[0].machines = 1;
   CHECK(refusal_of([&] {
           add_tables(all, tables_of(example("all_reduce_8.txt")));
@@ -310,7 +320,7 @@ TEST_CASE("collective tables: two collectives that share a link take longer than
   const Cluster cluster =
       topologies::load_cluster("nodes:2x2,device=v100-sxm2,intra=100GB/s,inter=10GB/s", "test");
   const CollectiveTable table{
-      CollectiveKind::all_reduce, 2, {{4096, Seconds{50e-6}}, {1 << 24, Seconds{2e-3}}}, "test"};
+      CollectiveKind::all_reduce, 2, {{4096, Seconds{50e-6}}, {1 << 24, Seconds{2e-3}}}, "test", 2};
   const SimOptions options = measured({table});
   const auto cost = make_tile_costs(cluster, options);
   const auto simulator = make_simulator(cluster, *cost, options);

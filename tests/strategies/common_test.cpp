@@ -15,6 +15,7 @@
 #include "sim/sim.hpp"
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/long_tests.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -204,6 +205,6 @@ latency = "5 us"
   for (const Strategy& row : all()) {
     CAPTURE(row.name);
     const double listed_last = step(row, fast + third + slow);
-    CHECK(step(row, slow + fast + third) == doctest::Approx(listed_last).epsilon(1e-3));
+    CHECK(step(row, slow + fast + third) == testing::approx(listed_last).epsilon(1e-3));
   }
 }
