@@ -15,6 +15,7 @@ namespace parsim::validation {
 
 namespace {
 
+// Sizes of networks stand in tables of steps, too, beside the name.
 constexpr std::string_view read_by_predictions[] = {"model",
                                                     "network",
                                                     "machine",
@@ -84,57 +85,59 @@ constexpr std::string_view read_by_predictions[] = {"model",
                                                     "source",
                                                     "locator",
                                                     "usable",
-                                                    "collective",
-                                                    "size_bytes",
-                                                    "size_MiB",
-                                                    "data_MiB",
-                                                    "time_us",
-                                                    "time_us_outofplace",
-                                                    "time_us_inplace",
                                                     "settings",
                                                     "nccl_version",
                                                     "library",
-                                                    "dtype",
-                                                    "op",
-                                                    "op_class",
-                                                    "layer",
-                                                    "kernel",
-                                                    "mode",
-                                                    "median_us",
-                                                    "sustained_us",
-                                                    "m",
-                                                    "n",
-                                                    "k",
-                                                    "seq",
                                                     "heads",
                                                     "kv_heads",
-                                                    "head_dim",
-                                                    "causal",
-                                                    "c_in",
-                                                    "c_out",
-                                                    "r",
-                                                    "r_h",
-                                                    "r_w",
-                                                    "in_size",
-                                                    "in_h",
-                                                    "in_w",
-                                                    "pad",
-                                                    "pad_h",
-                                                    "pad_w",
-                                                    "stride",
-                                                    "stride_h",
-                                                    "stride_w",
-                                                    "dilation",
-                                                    "dilation_h",
-                                                    "dilation_w",
-                                                    "groups",
-                                                    "rows",
-                                                    "cols",
                                                     "hidden",
-                                                    "experts",
-                                                    "topk",
-                                                    "tokens_per_gpu",
                                                     "layers_per_stage"};
+
+/// Of single kernels, layers and collectives alone.
+constexpr std::string_view of_operations[] = {"collective",
+                                              "size_bytes",
+                                              "size_MiB",
+                                              "data_MiB",
+                                              "time_us",
+                                              "time_us_outofplace",
+                                              "time_us_inplace",
+                                              "dtype",
+                                              "op",
+                                              "op_class",
+                                              "layer",
+                                              "kernel",
+                                              "mode",
+                                              "median_us",
+                                              "sustained_us",
+                                              "m",
+                                              "n",
+                                              "k",
+                                              "seq",
+                                              "head_dim",
+                                              "causal",
+                                              "c_in",
+                                              "c_out",
+                                              "r",
+                                              "r_h",
+                                              "r_w",
+                                              "in_size",
+                                              "in_h",
+                                              "in_w",
+                                              "pad",
+                                              "pad_h",
+                                              "pad_w",
+                                              "stride",
+                                              "stride_h",
+                                              "stride_w",
+                                              "dilation",
+                                              "dilation_h",
+                                              "dilation_w",
+                                              "groups",
+                                              "rows",
+                                              "cols",
+                                              "experts",
+                                              "topk",
+                                              "tokens_per_gpu"};
 
 /// Columns of tables such as the built-in ones that describe a row to people: how it was measured,
 /// sizes that the network's call repeats, other tools' predictions.
@@ -231,7 +234,15 @@ std::string hint(const std::string& name) {
 
 }  // namespace
 
-std::span<const std::string_view> read_columns() { return read_by_predictions; }
+std::span<const std::string_view> read_columns() {
+  static const std::vector<std::string_view> all = [] {
+    std::vector<std::string_view> names(std::begin(read_by_predictions),
+                                        std::end(read_by_predictions));
+    names.insert(names.end(), std::begin(of_operations), std::end(of_operations));
+    return names;
+  }();
+  return all;
+}
 
 const std::vector<OtherName>& other_column_names() {
   static const std::vector<OtherName> names = {
@@ -254,6 +265,8 @@ const std::vector<OtherName>& other_column_names() {
       {"seq_length", {"seq_len"}},
       {"context_length", {"seq_len"}},
       {"max_seq_len", {"seq_len"}},
+      {"seq", {"seq_len"}},
+      {"tokens", {"seq_len"}},
       {"gradient_accumulation_steps", {"grad_accum"}},
       {"grad_accum_steps", {"grad_accum"}},
       {"accumulation_steps", {"grad_accum"}},
@@ -291,6 +304,9 @@ std::string unread_columns(const std::vector<Claim>& rows) {
   std::set<std::string_view> known{unpredictable, uncalibrated, "line", ""};
   known.insert(std::begin(read_by_predictions), std::end(read_by_predictions));
   known.insert(std::begin(descriptive), std::end(descriptive));
+  const bool steps = std::all_of(rows.begin(), rows.end(),
+                                 [](const Claim& row) { return row.quantity == "throughput"; });
+  if (!steps) known.insert(std::begin(of_operations), std::end(of_operations));
   for (const OtherName& name : other_column_names()) {
     const auto repeats = [&](const Claim& row) {
       const std::string text = column(row, name.other);

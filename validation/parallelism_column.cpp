@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <iterator>
 #include <string>
@@ -75,7 +76,13 @@ std::vector<std::int32_t> named_stages(const Claim& claim, std::string_view text
   for (const auto& [word, stage] : words) {
     if (has(text, word) && !(second && word == "hybrid_shard")) stages.push_back(stage);
   }
-  for (std::string_view rest : after(text, "zero")) {
+  std::vector<std::string_view> zeros = after(text, "zero");
+  for (const std::string_view word : {"z", "deepspeed_stage"}) {  // Z3
+    for (const std::string_view rest : after(text, word)) {
+      if (!number_at(rest).empty()) zeros.push_back(rest);
+    }
+  }
+  for (std::string_view rest : zeros) {
     const bool whole = ends_word(rest) || is_digit(rest.front());
     for (const std::string_view filler : {"_", "stage"}) {
       if (rest.starts_with(filler)) rest.remove_prefix(filler.size());
@@ -93,23 +100,27 @@ std::vector<std::int32_t> named_stages(const Claim& claim, std::string_view text
 constexpr std::string_view columns_of_degrees =
     "columns tp, pp, cp and ep with micro_batch, the samples of a replica at once, or layout_file";
 
-/// A kind of parallelism, the column of its degree, which is also its short name, and a longer one.
+/// A kind of parallelism, the column of its degree, which is also its short name, and longer ones.
 struct Kind {
-  std::string_view kind, column, long_name;
+  std::string_view kind, column;
+  std::array<std::string_view, 4> words;
 };
-constexpr Kind kinds[] = {{"tensor", "tp", "tensor"},
-                          {"pipeline", "pp", "pipeline"},
-                          {"context", "cp", "context_parallel"},
-                          {"expert", "ep", "expert_parallel"}};
+constexpr Kind kinds[] = {
+    {"tensor", "tp", {"tp", "tensor", "mp"}},  // Megatron-LM's first name of it
+    {"pipeline", "pp", {"pp", "pipeline", "gpipe", "1_f1_b"}},
+    {"context", "cp", {"cp", "context_parallel", "ulysses", "ring_attention"}},
+    {"expert", "ep", {"ep", "expert_parallel"}}};
 
 void check_degree(const Claim& claim, std::string_view text, const Kind& kind) {
   const std::string given = column(claim, kind.column);
   bool named = false;
-  for (const std::string_view word : {kind.column, kind.long_name}) {
+  for (const std::string_view word : kind.words) {
+    if (word.empty()) continue;
     for (std::string_view rest : after(text, word)) {
       const bool whole = ends_word(rest) || is_digit(rest.front()) ||
                          rest.starts_with("parallel") || rest.starts_with("ism");
-      if (!whole || rest.starts_with("_core")) continue;  // TensorFlow, tensor cores
+      if (!whole || rest.starts_with("_core")) continue;      // TensorFlow, tensor cores
+      if (word == "mp" && number_at(rest).empty()) continue;  // mixed precision
       for (const std::string_view filler : {"_", "model_", "parallel", "ism", "_size"}) {
         if (rest.starts_with(filler)) rest.remove_prefix(filler.size());
       }
@@ -127,6 +138,24 @@ void check_degree(const Claim& claim, std::string_view text, const Kind& kind) {
          columns_of_degrees);
 }
 
+/// "DP4" of 8 GPUs says that two of them share a replica.
+void check_replicas(const Claim& claim, std::string_view text) {
+  const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  for (const std::string_view word : {"dp", "ddp", "fsdp", "data_parallel"}) {
+    for (const std::string_view rest : after(text, word)) {
+      const auto named = to_number<std::int64_t>(number_at(rest));
+      const bool degrees = std::any_of(std::begin(kinds), std::end(kinds), [&](const Kind& kind) {
+        return !column(claim, kind.column).empty();
+      });
+      if (!named || degrees || *named == gpus || word == "fsdp") continue;
+      refuse(claim,
+             fmt::format("names {} replicas of {} GPUs, and columns tp, pp and cp are empty",
+                         *named, gpus),
+             columns_of_degrees);
+    }
+  }
+}
+
 /// "3D", "hybrid" and "model parallel" name several kinds; those of convolutional networks may be
 /// of other things.
 void check_several(const Claim& claim, std::string_view text) {
@@ -134,7 +163,7 @@ void check_several(const Claim& claim, std::string_view text) {
   const bool degrees = std::any_of(std::begin(kinds), std::end(kinds),
                                    [&](const Kind& kind) { return given(kind.column); });
   if (degrees || (!given("seq_len") && !given("micro_batch"))) return;
-  for (const std::string_view word : {"3_d", "4_d", "5_d", "hybrid", "model_parallel"}) {
+  for (const std::string_view word : {"2_d", "3_d", "4_d", "5_d", "hybrid", "model_parallel"}) {
     for (const std::string_view rest : after(text, word)) {
       if (rest.starts_with("_shard")) continue;
       refuse(claim, "names several kinds of parallelism, and columns tp, pp, cp and ep are empty",
@@ -160,7 +189,8 @@ std::optional<std::int32_t> zero_stage_of(const Claim& claim) {
     }
     stage = named;
   }
-  if (!stage && has(text, "fsdp")) stage = 3;
+  const bool fully = has(text, "fsdp") || has(text, "fully_shard") || has(text, "fullyshard");
+  if (!stage && fully) stage = 3;
   return stage;
 }
 
@@ -175,6 +205,7 @@ void check_parallelism(const Claim& claim) {
   const std::string text = plain_text(claim);
   for (const Kind& kind : kinds) check_degree(claim, text, kind);
   check_several(claim, text);
+  check_replicas(claim, text);
 }
 
 }  // namespace parsim::validation

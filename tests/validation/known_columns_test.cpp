@@ -71,6 +71,10 @@ TEST_CASE("known columns: columns that nothing reads are named, with those that 
   CHECK(unread_of("tp,tp_size", "4,8") == "tp_size (did you mean 'tp'?)");
   CHECK(unread_of("seq_len,max_seq_len", "512,2048") == "max_seq_len (did you mean 'seq_len'?)");
   CHECK(unread_columns({}).empty());
+  // Read of kernels and collectives, not of steps.
+  CHECK(unread_of("seq", "2048") == "seq (did you mean 'seq_len'?)");
+  CHECK(unread_of("dtype,rows,collective", "fp16,8,all_reduce") ==
+        "collective, dtype (did you mean 'precision'?), rows");
 }
 
 TEST_CASE("known columns: built-in tables have no others") {

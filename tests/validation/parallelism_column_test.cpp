@@ -72,6 +72,13 @@ TEST_CASE("parallelism: words of ZeRO and FSDP decide the stage where zero_stage
                                        {"zero3", 3},
                                        {"DeepSpeed ZeRO stage 3", 3},
                                        {"FULL_SHARD (ZeRO-3)", 3},
+                                       {"FullyShardedDataParallel", 3},
+                                       {"fully sharded data parallel", 3},
+                                       {"fully_shard", 3},
+                                       {"DeepSpeed stage 3", 3},
+                                       {"Z2", 2},
+                                       {"DP8", 0},
+                                       {"DDP MP", 0},
                                        {"ZeRO-0", 0},
                                        {"DDP", 0},
                                        {"data", 0},
@@ -113,6 +120,21 @@ TEST_CASE("parallelism: kinds that are named have their degree in a column") {
       "or layout_file";
   CHECK(parallelism_refusal("tensor parallel 8") ==
         "f:2:parallelism: 'tensor parallel 8' names tensor parallelism, and column tp is empty" +
+            accepted);
+  for (const std::string text : {"MP8", "mp = 8"}) {
+    CHECK(parallelism_refusal(text) == "f:2:parallelism: '" + text +
+                                           "' names tensor parallelism, and column tp is empty" +
+                                           accepted);
+  }
+  for (const std::string text : {"GPipe", "1F1B"}) {
+    CHECK(parallelism_refusal(text) == "f:2:parallelism: '" + text +
+                                           "' names pipeline parallelism, and column pp is empty" +
+                                           accepted);
+  }
+  CHECK(parallelism_refusal("Ulysses") ==
+        "f:2:parallelism: 'Ulysses' names context parallelism, and column cp is empty" + accepted);
+  CHECK(parallelism_refusal("DP=4") ==
+        "f:2:parallelism: 'DP=4' names 4 replicas of 8 GPUs, and columns tp, pp and cp are empty" +
             accepted);
   CHECK(parallelism_refusal("PP4") ==
         "f:2:parallelism: 'PP4' names pipeline parallelism, and column pp is empty" + accepted);
