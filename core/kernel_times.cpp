@@ -6,9 +6,9 @@ namespace parsim {
 
 std::size_t KernelTimes::Hash::operator()(const Key& key) const { return hash_of(key); }
 
-Cost KernelTimes::of(LayerId layer, const Part& part, Pass pass, DeviceId device) {
-  key_.assign({layer.value, static_cast<std::int64_t>(pass), cost_.alike(device),
-               part.contraction.begin, part.contraction.end, part.zigzag});
+const Cost* KernelTimes::find(LayerId layer, const Part& part, std::int64_t pass, DeviceId device) {
+  key_.assign({layer.value, pass, cost_.alike(device), part.contraction.begin, part.contraction.end,
+               part.zigzag});
   for (std::size_t axis = 0; axis < part.out.rank(); ++axis) {
     // Samples are alike; at other borders of a layer there is padding.
     const Interval range = part.out[axis];
@@ -16,10 +16,25 @@ Cost KernelTimes::of(LayerId layer, const Part& part, Pass pass, DeviceId device
     key_.push_back(axis == 0 ? range.size() : range.end);
   }
   const auto known = known_.find(key_);
-  if (known != known_.end()) return known->second;
+  return known == known_.end() ? nullptr : &known->second;
+}
+
+Cost KernelTimes::of(LayerId layer, const Part& part, Pass pass, DeviceId device) {
+  if (const Cost* known = find(layer, part, static_cast<std::int64_t>(pass), device)) return *known;
   const Cost cost = kernel_time(cost_, network_, layer, part, pass, device, precision_, reduce_);
   known_.emplace(key_, cost);
   return cost;
+}
+
+Seconds KernelTimes::of_all(LayerId layer, const Part& part, std::span<const Pass> passes,
+                            DeviceId device) {
+  if (const Cost* known = find(layer, part, all_passes, device)) return known->time;
+  Seconds time{0};
+  for (const Pass pass : passes) {
+    time += kernel_time(cost_, network_, layer, part, pass, device, precision_, reduce_).time;
+  }
+  known_.emplace(key_, Cost{time});
+  return time;
 }
 
 Cost DeviceTimes::of(OpId id) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -16,12 +17,20 @@ class KernelTimes {
   KernelTimes(const Network& network, const CostModel& cost, Precision precision, Precision reduce)
       : network_(network), cost_(cost), precision_(precision), reduce_(reduce) {}
   [[nodiscard]] Cost of(LayerId layer, const Part& part, Pass pass, DeviceId device);
+  /// Of these passes one after the other, for a layer always the same.
+  [[nodiscard]] Seconds of_all(LayerId layer, const Part& part, std::span<const Pass> passes,
+                               DeviceId device);
 
  private:
   using Key = std::vector<std::int64_t>;
   struct Hash {
     std::size_t operator()(const Key& key) const;  // not noexcept: tables keep its result
   };
+  static constexpr std::int64_t all_passes = -1;
+  /// Null if it is not known; key_ is what it is to be known by.
+  [[nodiscard]] const Cost* find(LayerId layer, const Part& part, std::int64_t pass,
+                                 DeviceId device);
+
   const Network& network_;
   const CostModel& cost_;
   Precision precision_, reduce_;

@@ -29,7 +29,10 @@ struct PriceCache::State {
         store(input.network, input.cluster, &pricer),
         unpriced(input.network, input.cluster, nullptr, false),
         units(input.cluster, &input.cost),
-        layouts(unpriced, input.folds ? &units : nullptr) {}
+        layouts(unpriced, input.folds ? &units : nullptr),
+        repeated(input.network.layers.size(), 0) {
+    for (const LayerId like : store.structure().like) ++repeated[like.index()];
+  }
 
   /// Number of an equal value among those seen before.
   template <class Value>
@@ -66,6 +69,7 @@ struct PriceCache::State {
   PlanFragments layouts;                       ///< of `unpriced`
   std::int64_t forgotten = 0;                  ///< by the store when the first of `steps` was added
   std::unordered_map<Key, Known, Hash> steps;  ///< looked up only
+  std::vector<std::int32_t> repeated;  ///< by the first of layers that are alike: how many are
   std::vector<std::vector<RankList>> rank_lists;
   std::vector<std::vector<std::vector<ParameterId>>> buckets;
 };
@@ -77,6 +81,16 @@ const PriceCache::Counts& PriceCache::counts() const { return state_->pricer.cou
 std::vector<MemoryUse> PriceCache::memory(const Plan& plan) {
   state_->layouts.find(plan);
   return memory_use(state_->layouts);
+}
+
+std::optional<Seconds> PriceCache::layer_time(LayerId layer, const Part& part, DeviceId device) {
+  constexpr std::int32_t few = 8;
+  Pricer& pricer = state_->pricer;
+  const Structure& structure = state_->store.structure();
+  const LayerId like = structure.like[layer.index()];
+  if (state_->repeated[like.index()] < few) return std::nullopt;
+  return pricer.kernels.of_all(like, part, passes_of(pricer.input.network, structure.flow, like),
+                               device);
 }
 
 struct Estimator::State {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -54,6 +55,10 @@ class PriceCache {
   [[nodiscard]] const Counts& counts() const;
   /// memory_use() of a plan for the input's network and cluster, without any prices.
   [[nodiscard]] std::vector<MemoryUse> memory(const Plan& plan);
+  /// What a micro-batch runs of a part of a layer, forward and backward (passes_of), which is
+  /// remembered for all layers like it. Nothing where these are few: kernels' models take no longer
+  /// than a look-up.
+  [[nodiscard]] std::optional<Seconds> layer_time(LayerId layer, const Part& part, DeviceId device);
 
  private:
   friend class Estimator;

@@ -176,6 +176,9 @@ std::vector<std::size_t> device_kinds(const Cluster& cluster,
 
 Seconds layer_time(const StrategyInput& input, const lowering::GradientFlow& flow, LayerId layer,
                    const Part& part, DeviceId device) {
+  if (input.prices != nullptr) {
+    if (const auto known = input.prices->layer_time(layer, part, device)) return *known;
+  }
   Seconds time{0};
   for (const Pass pass : lowering::passes_of(input.network, flow, layer)) {
     time += kernel_time(input.cost, input.network, layer, part, pass, device, input.precision,

@@ -12,6 +12,8 @@
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
 #include "strategies/shares.hpp"
+#include "strategies/tensor/group_work.hpp"
+#include "strategies/tensor/split.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/world.hpp"
 
@@ -126,6 +128,38 @@ TEST_CASE("planned time: a pipeline of unequal stages is estimated as it is simu
     const double ratio = estimator.step_time(plan) / input.simulate(plan);
     CHECK(std::abs(ratio - 1) < 0.02);
   }
+}
+
+TEST_CASE("planned time: what is remembered of like layers is what each of them takes") {
+  std::size_t remembered = 0;
+  for (const sim::Fusion fusion : {sim::Fusion::none, sim::Fusion::compiled}) {
+    for (const char* name :
+         {"gpt:layers=14,hidden=64,heads=4,seq_length=32,vocab_size=128", "resnet50"}) {
+      CAPTURE(name);
+      World world(name, "star:4,device=a100-sxm4-80*2+v100-sxm2*2,rate=10GB/s");
+      world.cost = sim::make_tile_costs(world.cluster, {.fusion = fusion});
+      const StrategyInput input = world.input(64);
+      lowering::PriceCache prices(input.step());
+      StrategyInput remembering = input;
+      remembering.prices = &prices;
+      const lowering::GradientFlow flow = lowering::gradient_flow(world.network);
+      for (const std::size_t degree : {1, 2}) {
+        const auto cuts = tensor::split(input, degree);
+        for (const std::int64_t samples : {1, 3, 3}) {
+          for (std::size_t l = 0; l < world.network.layers.size(); ++l) {
+            const LayerId id{l};
+            const Part part = tensor::part_of(world.network, id, cuts[l], samples);
+            for (const DeviceId device : {DeviceId{0}, DeviceId{1}, DeviceId{3}}) {
+              CHECK(layer_time(remembering, flow, id, part, device) ==
+                    layer_time(input, flow, id, part, device));
+              remembered += prices.layer_time(id, part, device) ? 1 : 0;
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(remembered > 1000);
 }
 
 TEST_CASE("planned time: two like devices in a pipeline are cut where the step is shortest") {
