@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
 #include <set>
 
 #include "core/errors.hpp"
@@ -91,9 +93,17 @@ std::vector<std::vector<Slot>> issue_order(const Network& network, const Schedul
   const Numbers number(schedule.micro_batches);
   const std::size_t slots =
       directions * stages.size() * static_cast<std::size_t>(schedule.micro_batches);
-  std::vector<std::vector<std::size_t>> lists_of(slots);
-  for (std::size_t list = 0; list < rank_lists.size(); ++list) {
-    for (const Slot& slot : rank_lists[list].slots) lists_of[number.of(slot)].push_back(list);
+  // Rank lists by slot, one after another: most slots have one.
+  std::vector<std::uint32_t> begin(slots + 1, 0), lists;
+  for (const RankList& list : rank_lists) {
+    for (const Slot& slot : list.slots) ++begin[number.of(slot) + 1];
+  }
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  lists.resize(begin.back());
+  for (std::vector<std::uint32_t> at = begin; const RankList& list : rank_lists) {
+    for (const Slot& slot : list.slots) {
+      lists[at[number.of(slot)]++] = static_cast<std::uint32_t>(&list - rank_lists.data());
+    }
   }
   std::vector<std::vector<Slot>> rounds;
   std::vector<bool> done(slots, false), issued(slots, false);
@@ -109,7 +119,7 @@ std::vector<std::vector<Slot>> issue_order(const Network& network, const Schedul
         // Rank lists advance past a slot together: a list that has it and is not at it is before
         // it.
         const bool all_ready =
-            std::all_of(lists_of[id].begin(), lists_of[id].end(), [&](std::size_t other) {
+            std::all_of(lists.data() + begin[id], lists.data() + begin[id + 1], [&](auto other) {
               const std::vector<Slot>& theirs = rank_lists[other].slots;
               return next[other] < theirs.size() && theirs[next[other]] == slot;
             });
