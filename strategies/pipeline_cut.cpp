@@ -43,16 +43,23 @@ class Cutter {
     best[0][0] = 0;
     const std::vector<std::size_t> last = last_ends(bound), first = first_begins(bound);
     for (std::size_t s = 0; s < stages_; ++s) {
+      const double* const until = costs_.until[s].data();
+      const double* const before = best[s].data();
       for (std::size_t end = first[s + 1]; end <= last[s + 1]; ++end) {
+        double least = unbounded;
         for (std::size_t begin = std::min(end, last[s] + 1); begin-- > first[s];) {
-          const double load = load_of(s, begin, end), handed = hand_over(s, begin);
+          const double load = until[end] - until[begin];
           if (load > bound) break;
+          // Without what is handed over: most are no better.
+          if (before[begin] + load > least) continue;
+          const double handed = hand_over(s, begin);
           if (handed > bound) continue;
-          const double sum = best[s][begin] + load + 2 * handed;
-          if (sum > best[s + 1][end]) continue;  // among equals the earlier cut
-          best[s + 1][end] = sum;
+          const double sum = before[begin] + load + 2 * handed;
+          if (sum > least) continue;  // among equals the earlier cut
+          least = sum;
           cut[s + 1][end] = begin;
         }
+        best[s + 1][end] = least;
       }
     }
     PipelineCut found;

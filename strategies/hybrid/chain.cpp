@@ -255,11 +255,17 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
   for (const auto& [device, own] : parts_of) rank_lists[own].push_back(device);
   const std::vector<Slot> order = all_slots(input.schedule_or_default(),
                                             static_cast<std::int32_t>(parts), choice.micro_batches);
+  std::vector<std::vector<std::size_t>> lists_of(parts);
   for (const auto& [own, members] : rank_lists) {
-    RankList list{members, {}};
-    std::copy_if(order.begin(), order.end(), std::back_inserter(list.slots),
-                 [&](const Slot& slot) { return own.contains(slot.stage); });
-    plan.schedule.rank_lists.push_back(std::move(list));
+    for (const std::int32_t part : own) {
+      lists_of[static_cast<std::size_t>(part)].push_back(plan.schedule.rank_lists.size());
+    }
+    plan.schedule.rank_lists.push_back({members, {}});
+  }
+  for (const Slot& slot : order) {
+    for (const std::size_t list : lists_of[static_cast<std::size_t>(slot.stage)]) {
+      plan.schedule.rank_lists[list].slots.push_back(slot);
+    }
   }
   plan.buckets = gradient_buckets(input);
   return plan;
