@@ -23,6 +23,7 @@ std::string csv_cell(const std::string& text) {
 }
 
 std::string render_csv(const Document& document, const Terminal& /*terminal*/) {
+  if (is_text_alone(document)) return document.plain;
   if (document.tables.empty()) return {};
   const Table table = table_for(Audience::programs, document.tables.at(document.csv_table));
   std::string out;

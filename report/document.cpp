@@ -22,6 +22,12 @@ constexpr Format format_table[] = {
 
 }  // namespace
 
+bool is_text_alone(const Document& document) {
+  return !document.plain.empty() &&
+         std::all_of(document.tables.begin(), document.tables.end(),
+                     [](const Table& table) { return table.columns.empty(); });
+}
+
 Scale scale_for(double largest, std::string_view unit) {
   static constexpr Scale times[] = {{1.0, ""}, {1e-3, "m"}, {1e-6, "u"}, {1e-9, "n"}};
   static constexpr Scale decimal[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1.0, ""}};

@@ -58,6 +58,8 @@ struct Document {
   std::string plain;                  ///< if not empty, replaces tables and notes for people
 };
 
+/// A text without tables, such as a schema: the same in every format but JSON.
+[[nodiscard]] bool is_text_alone(const Document& document);
 /// The columns of the table that are for `reader`.
 [[nodiscard]] Table table_for(Audience reader, const Table& table);
 /// Those for people that pages and papers show.

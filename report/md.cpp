@@ -35,6 +35,7 @@ void append_table(std::string& out, const Table& table) {
 }  // namespace
 
 std::string render_md(const Document& document, const Terminal& /*terminal*/) {
+  if (is_text_alone(document)) return document.plain;
   std::string out;
   // Without their indentation, which would make them code.
   for (const std::string& line : document.answer) {

@@ -192,4 +192,14 @@ TEST_CASE("document: on a terminal lines go on below, at spaces and indented") {
 }
 
 }  // namespace
+
+TEST_CASE("document: a text without tables is the same in every format for people") {
+  Document document;
+  document.plain = "# Reference\n";
+  document.tables.emplace_back();
+  for (const auto render : {render_table, render_md, render_csv}) {
+    CHECK(render(document, {}) == document.plain);
+  }
+}
+
 }  // namespace parsim::report
