@@ -244,9 +244,13 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
             file);
   file.sequence_parallel = words.is_on("sequence-parallel") && tensor > 1;
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
+  const bool mixture = strategies::experts_of(network) > 0;
+  if (mixture && tensor > 1 && !*file.sequence_parallel) {  // moe_layer.py, forward
+    words.refuse("tensor-model-parallel-size", "1 for a mixture, or with --sequence-parallel");
+  }
   const std::int64_t experts = words.integer("expert-model-parallel-size").value_or(1);
   if (experts > 1) file.expert_parallel = static_cast<std::int32_t>(experts);
-  if (experts > 1 || (strategies::experts_of(network) > 0 && tensor > 1)) {
+  if (experts > 1 || (mixture && tensor > 1)) {
     const std::string dispatcher = words.text("moe-token-dispatcher-type").value_or("allgather");
     if (dispatcher == "allgather") {
       file.notes.push_back(

@@ -50,7 +50,8 @@ struct Design {
   std::int64_t blocks = 0, width = 0, tokens = 0, heads = 0, key_heads = 0, head_width = 0;
   std::int64_t ffn = 0;  ///< of blocks without experts
   std::int64_t experts = 0, expert_blocks = 0, top_k = 0, expert_ffn = 0, shared_ffn = 0;
-  bool gated = false, tied = false, latent = false, words = false;
+  std::int64_t words = 0;
+  bool gated = false, tied = false, latent = false;
 };
 
 /// Queries that are moved to their heads, as attention that keeps its scores has them.
@@ -82,7 +83,7 @@ Design design_of(const Network& network) {
   Design design;
   design.blocks = std::ssize(strategies::first_layers_of_blocks(network));
   design.tokens = tokens_per_sample(network);
-  design.words = vocabulary_of(network).has_value();
+  design.words = vocabulary_of(network).value_or(0);
   std::optional<ParameterId> table;
   for (const Layer& layer : network.layers) {
     if (const auto* attention = layer.kind.as<Attention>()) {
@@ -113,6 +114,75 @@ Design design_of(const Network& network) {
   }
   return design;
 }
+
+/// Which blocks have experts by moe-layer-freq, an expression of lists in Python: "([0]*3+[1]*58)".
+/// Nothing if it is another.
+class BlockPattern {
+ public:
+  explicit BlockPattern(std::string_view text) : rest_(text) {
+    blocks_ = sum();
+    if (!rest_.empty()) blocks_.reset();
+  }
+  [[nodiscard]] const std::optional<std::vector<std::int64_t>>& blocks() const { return blocks_; }
+
+ private:
+  using List = std::optional<std::vector<std::int64_t>>;
+  static constexpr std::size_t longest = 10'000, deepest = 20;
+
+  bool take(char c) {
+    while (rest_.starts_with(' ')) rest_.remove_prefix(1);
+    if (!rest_.starts_with(c)) return false;
+    rest_.remove_prefix(1);
+    while (rest_.starts_with(' ')) rest_.remove_prefix(1);
+    return true;
+  }
+  std::optional<std::int64_t> whole() {
+    const std::size_t digits = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
+    const auto value = to_number<std::int64_t>(rest_.substr(0, digits));
+    rest_.remove_prefix(digits);
+    return value;
+  }
+  List sum() {
+    List all = product();
+    while (all && take('+')) {
+      const List more = product();
+      if (!more || all->size() + more->size() > longest) return std::nullopt;
+      all->insert(all->end(), more->begin(), more->end());
+    }
+    return all;
+  }
+  List product() {
+    List one = factor();
+    while (one && take('*')) {
+      const auto times = whole();
+      if (!times || *times < 1 || one->size() * static_cast<std::size_t>(*times) > longest) {
+        return std::nullopt;
+      }
+      const std::vector<std::int64_t> each = *one;
+      for (std::int64_t t = 1; t < *times; ++t) one->insert(one->end(), each.begin(), each.end());
+    }
+    return one;
+  }
+  List factor() {
+    if (take('(')) {
+      if (++depth_ > deepest) return std::nullopt;
+      List inner = sum();
+      return take(')') ? inner : std::nullopt;
+    }
+    if (!take('[')) return std::nullopt;
+    std::vector<std::int64_t> blocks;
+    do {
+      const auto block = whole();
+      if (!block || blocks.size() == longest) return std::nullopt;
+      blocks.push_back(*block);
+    } while (take(','));
+    return take(']') ? List(std::move(blocks)) : std::nullopt;
+  }
+
+  std::string_view rest_;
+  std::size_t depth_ = 0;
+  List blocks_;
+};
 
 /// What a file sets, and what the network has instead.
 class Differences {
@@ -160,13 +230,14 @@ class MegatronModel {
     compare_number("ffn-hidden-size", default_ffn(gated), own_.ffn);
     if (!ffn) ffn = default_ffn(gated);
     compare_experts(ffn);
+    compare_words();
     if (!own_.latent) {
       compare_heads();
     } else if (flag("multi-latent-attention") == false) {
       found_.add("no multi-latent-attention", "latent attention");
     }
     const std::optional<bool> untied = flag("untie-embeddings-and-output-weights");
-    if (own_.words && untied == own_.tied) {
+    if (own_.words > 0 && untied == own_.tied) {
       found_.add(*untied ? "untie-embeddings-and-output-weights"
                          : "no untie-embeddings-and-output-weights",
                  own_.tied ? "tied embeddings" : "untied embeddings");
@@ -236,10 +307,32 @@ class MegatronModel {
     const auto number_of_blocks = [&](std::int64_t each) {
       return (own_.blocks + each - 1) / each;
     };
-    if (const auto each = number(words_, every);
-        each && number_of_blocks(*each) != own_.expert_blocks) {
-      found_.add(fmt::format("{} {}", every, *each),
+    const auto add_blocks = [&](const std::string& given) {
+      found_.add(fmt::format("{} {}", every, given),
                  fmt::format("experts in {} of {} blocks", own_.expert_blocks, own_.blocks));
+    };
+    if (const auto each = number(words_, every)) {
+      if (number_of_blocks(*each) != own_.expert_blocks) add_blocks(std::to_string(*each));
+    } else if (!lacks(words_, every)) {
+      const std::vector<std::string> texts = words_.texts(every);
+      const std::string text = texts.empty() ? "" : texts.back();
+      const auto blocks = BlockPattern(text).blocks();
+      if (blocks && (std::ssize(*blocks) != own_.blocks ||
+                     std::count(blocks->begin(), blocks->end(), 1) != own_.expert_blocks)) {
+        add_blocks(text);
+      }
+    }
+  }
+  /// Of the vocabulary, as it is or padded.
+  void compare_words() {
+    for (const std::string_view name : {"vocab-size", "padded-vocab-size"}) {
+      const std::optional<std::int64_t> given = number(words_, name);
+      const std::int64_t multiple =
+          number(words_, "make-vocab-size-divisible-by").value_or(128) *
+          std::max<std::int64_t>(1, number(words_, "tensor-model-parallel-size").value_or(1));
+      if (!given || multiple < 1) continue;
+      const std::int64_t padded = (own_.words + multiple - 1) / multiple * multiple;
+      if (*given != padded) found_.add(name, given, own_.words);
     }
   }
   /// Without group-query-attention, num-query-groups counts for nothing.

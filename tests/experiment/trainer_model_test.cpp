@@ -127,6 +127,18 @@ TEST_CASE("trainer model: experts are compared, too") {
         "moe-shared-expert-intermediate-size 1024 | no shared expert");
   CHECK(said(ffn + experts + "--moe-layer-freq 2") ==
         "moe-layer-freq 2 | experts in 4 of 4 blocks");
+  // Lists of Python, as in scripts for DeepSeek's models.
+  for (const std::string all : {"'([1]*4)'", "'[1]*2+[1,1]'", "'([1] * 2) * 2'", "'$PATTERN'"}) {
+    CAPTURE(all);
+    CHECK(said(ffn + experts + "--moe-layer-freq " + all).empty());
+  }
+  for (const std::string fewer : {"([0]*1+[1]*3)", "([0]*1+[1]*3)*1", "[1]*5"}) {
+    CHECK(said(ffn + experts + "--moe-layer-freq '" + fewer + "'") ==
+          "moe-layer-freq " + fewer + " | experts in 4 of 4 blocks");
+  }
+  CHECK(said(ffn + experts + "--vocab-size 32000").empty());
+  CHECK(said(ffn + experts + "--padded-vocab-size 32000 --make-vocab-size-divisible-by 1").empty());
+  CHECK(said(ffn + experts + "--vocab-size 256000") == "vocab-size 256000 | 32000");
 }
 
 TEST_CASE("trainer model: Megatron-LM's padding of the vocabulary is simulated, and said") {
