@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/errors.hpp"
 #include "topologies/cluster_file.hpp"
@@ -118,12 +119,33 @@ Cluster find_cluster(const std::string& name_call_or_path, std::string_view wher
                   join(known), fmt::join(endings, ", "), did_you_mean(word, known)));
 }
 
+/// Cards that do not reach each other's memory, on links of a kind that needs it: each with the
+/// kind to give.
+std::vector<std::string> without_peer_access(const Cluster& cluster) {
+  std::set<std::string> found;
+  for (const Link& link : cluster.links) {
+    if (!link.kind || link.kind_guessed || family_of(*link.kind) != LinkFamily::pcie) continue;
+    for (const Port& port : {link.a, link.b}) {
+      if (port.kind != Port::Kind::device) continue;
+      const DeviceModel& model = cluster.model(DeviceId{port.index});
+      if (!lacks_peer_access(model)) continue;
+      found.insert(
+          fmt::format("{} do not reach each other's memory over PCIe, and copies through the "
+                      "host's are half as "
+                      "fast or slower: kind {}-host",
+                      model.name, to_text(*link.kind)));
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
 }  // namespace
 
 Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
                      std::vector<std::string>* notes) {
   Cluster cluster = find_cluster(name_call_or_path, where, notes);
   if (notes != nullptr) {
+    for (std::string& note : without_peer_access(cluster)) notes->push_back(std::move(note));
     const std::vector<std::string> defaults = defaults_of_links(cluster);
     if (!defaults.empty()) {
       notes->push_back(fmt::format("link rates are guessed ({})", fmt::join(defaults, ", ")));

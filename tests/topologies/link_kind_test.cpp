@@ -114,6 +114,23 @@ TEST_CASE("link kinds: without a rate a GPU has the port of its data sheet, as n
   CHECK(first("nodes:1x2,device=mi300x").rate == BytesPerSecond{120e9});
 }
 
+TEST_CASE("link kinds: PCIe between cards that do not reach each other's memory gets a note") {
+  const auto notes = [](const std::string& call) {
+    std::vector<std::string> all;
+    (void)topologies::load_cluster(call, "test", &all);
+    return all;
+  };
+  CHECK(notes("star:2,device=rtx-3090,rate=31.5GB/s,kind=pcie4") ==
+        std::vector<std::string>{
+            "rtx-3090 do not reach each other's memory over PCIe, and copies through the host's "
+            "are half as fast or slower: kind pcie4-host"});
+  for (const std::string call :
+       {"star:2,device=rtx-3090,rate=31.5GB/s,kind=pcie4-host", "nodes:1x2,device=rtx-3090",
+        "star:2,device=rtx-3090,rate=9GB/s", "star:2,device=l40s,rate=31.5GB/s,kind=pcie4"}) {
+    CHECK(notes(call).empty());
+  }
+}
+
 TEST_CASE("link kinds: no card for the network is a way around a GPU's port") {
   for (const std::string call :
        {"nodes:2x4,device=a100-pcie,inter=100GB/s,nics=2",
