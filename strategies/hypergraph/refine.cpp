@@ -29,9 +29,12 @@ Move best_move(const Hypergraph& graph, const Assignment& now, const Limits& lim
   Move best{std::numeric_limits<std::int64_t>::min(), v, -1, 0};
   if (graph.fixed_part(v) >= 0) return best;
   now.gains(v, gains);
+  const bool relieves = now.relieves(v);
   for (std::int32_t to = 0; to < limits.parts; ++to) {
     if (to == now.part(v) || gains[at(to)] <= best.gain) continue;
-    if (!now.has_capacity(v, to, loose) && now.added_overload(v, to) > -noise) continue;
+    if (!now.has_capacity(v, to, loose) && (!relieves || now.added_overload(v, to) > -noise)) {
+      continue;
+    }
     best.gain = gains[at(to)];
     best.to = to;
   }
@@ -107,6 +110,14 @@ double Assignment::added_overload(Vertex v, std::int32_t to) const {
     added += static_cast<double>(change) / limits_.totals[at(c)];
   }
   return added;
+}
+
+bool Assignment::relieves(Vertex v) const {
+  const auto own = weights(v);
+  return std::any_of(own.begin(), own.end(), [&](const Weight& one) {
+    const std::size_t i = limits_.index(part(v), one.constraint);
+    return weights_[i] > limits_.caps[i];
+  });
 }
 
 bool Assignment::too_heavy(std::int32_t part) const {

@@ -23,6 +23,9 @@ class Assignment {
   [[nodiscard]] std::int64_t gain(Vertex v, std::int32_t to) const;
   /// What the overload grows by if `v` moves to `to`.
   [[nodiscard]] double added_overload(Vertex v, std::int32_t to) const;
+  /// Whether a part that is above its caps would be less so without `v`. Else no move of it lessens
+  /// the overload.
+  [[nodiscard]] bool relieves(Vertex v) const;
   /// Whether `to` keeps its caps with `v`; loosely: without it.
   [[nodiscard]] bool has_capacity(Vertex v, std::int32_t to, bool loose = false) const;
   /// Whether a part is above one of its caps.

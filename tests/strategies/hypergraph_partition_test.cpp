@@ -131,6 +131,7 @@ TEST_CASE("partitioner: gains are the differences of costs, and moves keep the s
         CHECK(gains[static_cast<std::size_t>(to)] == now.cost() - cost_by_nets(graph, moved));
         const double added = overload(limits, part_weights(graph, moved, 3)) - now.overload();
         CHECK(std::abs(now.added_overload(v, to) - added) < 1e-12);
+        CHECK((now.relieves(v) || now.added_overload(v, to) >= 0));
       }
       const auto from = now.part(v), to = static_cast<std::int32_t>(random.below(3));
       const std::int64_t gain = now.gain(v, to);
