@@ -385,7 +385,7 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
     alone.what["dp"] = alone.what["global_batch"] = alone.what["placement"] = "";
-    alone.what["zero_group"] = alone.what["zero_range"] = "";
+    alone.what["zero_group"] = alone.what["zero_range"] = alone.what["parallelism"] = "";
     const Training one(alone);
     one_device = one.samples() / one.step(factor);
   }

@@ -114,6 +114,16 @@ TEST_CASE("parallelism: stages that contradict each other are refused") {
         "parallelism; accepted: with column micro_batch, the samples of a replica at once");
 }
 
+TEST_CASE("parallelism: a row that names its replicas is predicted as one that does not") {
+  const auto value = [](const std::string& parallelism) {
+    const Prediction row = PublishedPredictor({})(claim_of(parallelism));
+    CHECK(row.reason == "");
+    return row.value;
+  };
+  CHECK(value("DP8") == value(""));
+  CHECK(value("DDP=8") == value("DDP"));
+}
+
 TEST_CASE("parallelism: kinds that are named have their degree in a column") {
   const std::string accepted =
       "; accepted: columns tp, pp, cp and ep with micro_batch, the samples of a replica at once, "
