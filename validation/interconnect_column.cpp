@@ -221,22 +221,31 @@ double port_latency(std::string_view interconnect, const DeviceModel& model) {
   return (model.architecture.starts_with("9") ? 20.0 : 75.0) / 2 - 1;
 }
 
+namespace {
+
+/// What is assumed of the row, or "". Throws InputError for a row that cannot be predicted.
+std::string assumed_of(const Claim& claim) {
+  const bool named = !column(claim, "cluster").empty() || !column(claim, "layout_file").empty();
+  const bool kernel = claim.quantity == "kernel-time" || claim.quantity == "step-time";
+  if (named || kernel || count_column(claim, "n_gpus", 1) == 1 || nodes_of(claim) > 1 ||
+      !interconnect_of(claim).empty() || is_of_format(claim) ||
+      resolve_alias(AliasKind::cluster, column(claim, "machine"))) {
+    return {};
+  }
+  const DeviceModel& model = topologies::device_model(device_of(claim), "gpu");
+  if (is_module(model)) return {};
+  const InsideLinks links = inside_links(claim, {}, model, 2);
+  return fmt::format("{} of {:.4g} GB/s each way between {}",
+                     links.modules ? "Infinity Fabric" : "PCIe", links.rate, model.name);
+}
+
+}  // namespace
+
 std::string assumed_links(const std::vector<Claim>& rows) {
   std::map<std::string, std::int64_t> assumed;
   for (const Claim& claim : rows) {
-    const bool several = count_column(claim, "n_gpus", 1) > 1 && nodes_of(claim) == 1;
-    const bool named = !column(claim, "cluster").empty() || !column(claim, "layout_file").empty();
-    const bool kernel = claim.quantity == "kernel-time" || claim.quantity == "step-time";
-    if (!several || named || kernel || !interconnect_of(claim).empty() || is_of_format(claim) ||
-        resolve_alias(AliasKind::cluster, column(claim, "machine"))) {
-      continue;
-    }
     try {
-      const DeviceModel& model = topologies::device_model(device_of(claim), "gpu");
-      if (is_module(model)) continue;
-      const InsideLinks links = inside_links(claim, {}, model, 2);
-      ++assumed[fmt::format("{} of {:.4g} GB/s each way between {}",
-                            links.modules ? "Infinity Fabric" : "PCIe", links.rate, model.name)];
+      if (const std::string links = assumed_of(claim); !links.empty()) ++assumed[links];
     } catch (const InputError&) {
       continue;  // predicting the row gives the reason
     }

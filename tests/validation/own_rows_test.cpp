@@ -351,7 +351,8 @@ TEST_CASE("own rows: links that are assumed get a line for the file") {
                "model,gpu,n_gpus,batch_per_gpu,precision,value,unit,interconnect\n"
                "alexnet,l40s,2,64,fp32,150,ms,\nalexnet,l40s,4,64,fp32,160,ms,\n"
                "alexnet,l40s,4,64,fp32,160,ms,PCIe gen5\nalexnet,l40s,1,64,fp32,140,ms,\n"
-               "alexnet,h100,8,64,fp32,20,ms,\nalexnet,mi300x,8,64,fp32,20,ms,\n");
+               "alexnet,h100,8,64,fp32,20,ms,\nalexnet,mi300x,8,64,fp32,20,ms,\n"
+               "alexnet,l40s,four,64,fp32,160,ms,\n");
   const testing::Finished finished = testing::run_program(
       PARSIM_PROGRAM, {"validate", "--published", "--from-scratch", "--data", "mine.csv"},
       folder.folder());
