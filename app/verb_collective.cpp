@@ -191,6 +191,13 @@ Outcome run_collective(const experiment::Arguments& arguments) {
                     kind ? sim::collective_run(*kind, devices, size, cluster, options)
                          : message_run(size, options)});
   }
+  if (kind) {
+    const ExecDag dag = experiment::collective_dag(*kind, devices, sizes.back());
+    const std::vector<Seconds> times(dag.size(), Seconds{1});
+    const std::string assumed = experiment::assumed_machines(
+        sim::communication_sources(dag, times, cluster, *cost, options));
+    if (!assumed.empty()) warnings.push_back(assumed);
+  }
   report::Document document = report(request, cluster, devices.size(), options, rows);
   document.warnings.insert(document.warnings.begin(), warnings.begin(), warnings.end());
   return {std::move(document), ExitCode::ok};

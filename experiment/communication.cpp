@@ -37,6 +37,14 @@ std::vector<sim::CollectiveTable> read_collective_times(const std::vector<std::s
   return all;
 }
 
+std::string assumed_machines(const sim::CommunicationSources& sources) {
+  if (sources.assumed.empty()) return {};
+  return fmt::format(
+      "--collective-times does not say on how many machines {} was measured (columns nodes or "
+      "gpus_per_node): taken as on these",
+      join(sources.assumed));
+}
+
 std::vector<std::string> communication_warnings(const RunResult& result) {
   if (!result.communication) return {};
   const sim::CommunicationSources& sources = *result.communication;
@@ -44,6 +52,9 @@ std::vector<std::string> communication_warnings(const RunResult& result) {
   if (!sources.lacking.empty()) {
     warnings.push_back(fmt::format("{}: no measured times of {}: NCCL's model instead",
                                    result.strategy, join(sources.lacking)));
+  }
+  if (const std::string assumed = assumed_machines(sources); !assumed.empty()) {
+    warnings.push_back(fmt::format("{}: {}", result.strategy, assumed));
   }
   if (sources.refused > 0) {
     warnings.push_back(fmt::format("{}: {} of {} collectives do not obey {}: {}", result.strategy,

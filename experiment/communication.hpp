@@ -25,6 +25,9 @@ struct CollectiveFile {
 /// "NCCL collectives hop by hop, simulated by SimGrid 3.32": the network model of a report.
 [[nodiscard]] std::string communication_model(const sim::SimOptions& options,
                                               const Cluster& cluster);
+/// What is assumed of measured times that do not say on how many machines they were measured, or
+/// "".
+[[nodiscard]] std::string assumed_machines(const sim::CommunicationSources& sources);
 /// What a report says of the run beyond its experiment's warnings: collectives without a table, or
 /// that cannot run as --algorithm and --protocol ask.
 [[nodiscard]] std::vector<std::string> communication_warnings(const RunResult& result);

@@ -19,8 +19,10 @@ auto packed_parts(PackedAs<StageSummary> auto& value) {
 namespace parsim::sim {
 
 auto packed_parts(PackedAs<CommunicationSources> auto& value) {
-  auto& [measured, library, links, lacking, collectives, refused, flag, reason, accepted] = value;
-  return std::tie(measured, library, links, lacking, collectives, refused, flag, reason, accepted);
+  auto& [measured, library, links, lacking, assumed, collectives, refused, flag, reason, accepted] =
+      value;
+  return std::tie(measured, library, links, lacking, assumed, collectives, refused, flag, reason,
+                  accepted);
 }
 
 }  // namespace parsim::sim

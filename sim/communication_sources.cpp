@@ -42,7 +42,8 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
   PathCache paths(cluster);
   CommunicationSources sources;
   std::map<std::pair<CollectiveKind, GroupId>, std::optional<NcclRefusal>> refusals;
-  std::set<std::tuple<CollectiveKind, std::size_t, std::size_t>> lacking;  // ranks, machines
+  // Ranks, machines.
+  std::set<std::tuple<CollectiveKind, std::size_t, std::size_t>> lacking, assumed;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     const OpRecord& record = dag.record(id);
@@ -84,7 +85,9 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
       sources.refused += equal;
     }
     const RankPlaces where = places_of(paths.shape(group));
-    if (find_table(options.tables, kind, where) != nullptr) {
+    if (const CollectiveTable* table = find_table(options.tables, kind, where)) {
+      if (table->machines == 0 && where.machines > 1)
+        assumed.insert({kind, where.ranks, where.machines});
       sources.measured += time;
     } else {
       sources.library += time;
@@ -96,11 +99,16 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
     *part = all > 0 ? *part / all : 0;
   }
   if (options.collectives == CollectiveCost::measured) {
-    for (const auto& [kind, ranks, machines] : lacking) {
-      sources.lacking.push_back(
-          fmt::format("{} over {}{}", to_text(kind), ranks,
-                      machines > 1 ? fmt::format(" on {} machines", machines) : ""));
-    }
+    const auto texts = [](const auto& found) {
+      std::vector<std::string> words;
+      for (const auto& [kind, ranks, machines] : found) {
+        words.push_back(fmt::format("{} over {}{}", to_text(kind), ranks,
+                                    machines > 1 ? fmt::format(" on {} machines", machines) : ""));
+      }
+      return words;
+    };
+    sources.lacking = texts(lacking);
+    sources.assumed = texts(assumed);
   }
   return sources;
 }

@@ -21,6 +21,8 @@ void check_collective(CollectiveKind kind, std::span<const DeviceId> group, cons
 struct CommunicationSources {
   double measured = 0, library = 0, links = 0;
   std::vector<std::string> lacking;  ///< "all-reduce over 4": collectives without a table
+  /// Priced by a table that does not say on how many machines it was measured, but over several.
+  std::vector<std::string> assumed;
   // Of --algorithm and --protocol:
   std::size_t collectives = 0, refused = 0;  ///< of GPUs, and those that cannot run so
   std::string flag, reason, accepted;        ///< of the first refused

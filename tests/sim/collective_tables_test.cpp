@@ -371,6 +371,24 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
   CHECK(sources.lacking == std::vector<std::string>{"all-reduce over 4", "all-gather over 8"});
 }
 
+TEST_CASE("collective tables: of unknown machines, times between machines are said to be assumed") {
+  const Cluster cluster =
+      topologies::load_cluster("nodes:2x4,device=v100-sxm2,inter=10GB/s", "test");
+  const auto all = devices_of(cluster, DeviceKind::gpu);
+  std::vector<CollectiveTable> tables = tables_of(example("all_reduce_8.txt"));
+  for (const std::int32_t machines : {0, 2}) {
+    tables[0].machines = machines;
+    const SimOptions options = measured(tables);
+    ExecDag dag = bare_dag();
+    (void)add_equal(dag, CollectiveKind::all_reduce, all, 1 << 20);
+    const auto cost = make_tile_costs(cluster, options);
+    const std::vector<Seconds> times{Seconds{1}};
+    const auto sources = communication_sources(dag, times, cluster, *cost, options);
+    CHECK(sources.measured == 1);
+    CHECK(sources.assumed.size() == (machines == 0 ? 1 : 0));
+  }
+}
+
 TEST_CASE("collective tables: what parts of one GPU exchange is no library's, only links'") {
   const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
   PathCache paths(cluster);
