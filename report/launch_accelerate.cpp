@@ -32,7 +32,7 @@ void check_accelerate(const CarriedPlan& carried, Engine engine) {
   if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
   carried.require_split_experts();
   if (*degrees.tp > 1 && engine != Engine::fsdp) {
-    carried.refuse("its tensor-parallel groups are without FSDP",
+    carried.refuse("its tensor-parallel groups are without FSDP, which parsim does not write",
                    "--zero 2 or 3, with --dp 2 or more");
   }
   if (degrees.sequence_parallel.value_or(false)) {

@@ -22,7 +22,10 @@ void check_deepspeed(const CarriedPlan& carried) {
     carried.refuse("AutoTP divides the linear layers of transformers only", "--tp 1");
   }
   if (degrees.cp.value_or(1) > 1) carried.refuse("it divides tokens", "--cp 1");
-  if (degrees.ep.value_or(1) > 1) carried.refuse("it divides experts", "--ep 1");
+  if (degrees.ep.value_or(1) > 1 && *degrees.tp > 1) {  // docs, "Expert Parallel"
+    carried.refuse("AutoEP divides experts without tensor-parallel groups only",
+                   "--tp 1 or --ep 1");
+  }
   carried.require_split_experts();
   if (degrees.sequence_parallel.value_or(false)) {
     carried.refuse("it has sequence parallelism", "no --sequence-parallel");
@@ -59,6 +62,12 @@ std::string deepspeed_json(const CarriedPlan& carried) {
   if (*degrees.tp > 1) {
     out.key("tensor_parallel").open_object();
     out.key("autotp_size").integer(*degrees.tp);
+    out.close_object();
+  }
+  if (degrees.ep.value_or(1) > 1) {
+    out.key("expert_parallel").open_object();
+    out.key("enabled").boolean(true);
+    out.key("autoep_size").integer(*degrees.ep);
     out.close_object();
   }
   out.close_object();
