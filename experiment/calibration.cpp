@@ -318,6 +318,19 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
                       "check its unit of time and its size",
                       named(row), to_text(*row.launch)));
     }
+    if (row.links && *row.links < 1.001 / most) {
+      warnings.push_back(fmt::format(
+          "{}:{}: links between machines reach {:.3g} of their rate, where the fit ends; check the "
+          "row's cluster",
+          row.set, row.name, *row.links));
+    }
+    if (row.fitted > row.measured * collective_disagreement) {
+      warnings.push_back(
+          fmt::format("{}: {} is less than {}, what its links' whole rate takes; check its unit of "
+                      "time and its "
+                      "interconnect",
+                      named(row), to_text(row.measured), to_text(row.fitted)));
+    }
     if (row.collective) continue;
     if (row.memory > 1) {
       warnings.push_back(
@@ -328,12 +341,6 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
     if (row.fusion != fusion) {
       warnings.push_back(fmt::format("{}: predicted with --fusion {}, and the run with --fusion {}",
                                      named(row), to_text(row.fusion), to_text(fusion)));
-    }
-    if (row.links && *row.links < 1.001 / most) {
-      warnings.push_back(fmt::format(
-          "{}:{}: links between machines reach {:.3g} of their rate, where the fit ends; check the "
-          "row's cluster",
-          row.set, row.name, *row.links));
     }
     if (row.kernels > 1 / most && row.kernels < most) continue;
     warnings.push_back(

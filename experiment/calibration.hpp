@@ -37,6 +37,7 @@ struct FittedStep {
   std::optional<Seconds> launch{};  ///< what a small collective takes beyond NCCL's model
   std::string run;                  ///< of a collective: "all-reduce of 4 KiB on 8 GPUs"
   Seconds measured{};               ///< of a collective
+  Seconds fitted{};                 ///< of a large one between machines, with `links`
 };
 
 /// The terms that fitted rows give a run.

@@ -143,6 +143,7 @@ std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>&
                              1 / largest_factor, 1.0);
         }
         row.links = share;
+        row.fitted = Seconds{run.with_links(share).simulated(options)};
       }
     }
   }

@@ -209,6 +209,21 @@ TEST_CASE("own collectives: large ones between machines give the links' share, o
   CHECK_THROWS_AS(experiment::Experiment{request_on(one_box, {rows[1]})}, InputError);
 }
 
+TEST_CASE("own collectives: times that no share of the links reaches get a warning") {
+  const std::int64_t bytes = std::int64_t{1} << 28;
+  const double whole = predicted(collective(bytes, 1, 2));
+  const auto warnings = [&](double times) {
+    experiment::RunCalibration calibration;
+    calibration.by = fitted_steps({collective(bytes, times * whole, 2)});
+    return join(experiment::calibration_warnings(calibration, sim::Fusion::none));
+  };
+  CHECK(warnings(1) == "");
+  CHECK(warnings(2) == "");
+  CHECK(warnings(0.3).find("what its links' whole rate takes; check its unit of time") !=
+        std::string::npos);
+  CHECK(warnings(100).ends_with("of their rate, where the fit ends; check the row's cluster"));
+}
+
 TEST_CASE("own collectives: rows of one collective that contradict each other get a warning") {
   const double without = predicted(collective(4096, 1));
   const auto run = [&](std::initializer_list<double> launches) {
