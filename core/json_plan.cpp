@@ -70,6 +70,8 @@ void fields(auto& visit, Of<LayerPlan> auto& plan) {
   visit.optional("overlap", plan.overlap,
                  "a dense layer works in chunks of tokens, so that all-gathers before it and sums "
                  "after it overlap with it");
+  visit.optional("apart", plan.apart,
+                 "partial sums of the output's gradient are summed for each reader alone");
 }
 
 void fields(auto& visit, Of<Slot> auto& slot) {

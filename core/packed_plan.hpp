@@ -19,8 +19,10 @@ auto packed_parts(PackedAs<ZeroSharding> auto& value) {
 }
 
 auto packed_parts(PackedAs<LayerPlan> auto& value) {
-  auto& [cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap] = value;
-  return std::tie(cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap);
+  auto& [cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap, apart] =
+      value;
+  return std::tie(cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap,
+                  apart);
 }
 
 auto packed_parts(PackedAs<RankList> auto& value) {

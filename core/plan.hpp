@@ -16,8 +16,7 @@ namespace parsim {
 
 /// One dimension of a layer's grid with the size of each part, first to last. Sizes add up to the
 /// extent: of the micro-batch for sample, of the output for channel and the spatial dimensions, of
-/// the input for in_channel. For replica only the count of sizes matters. Zero sizes are allowed:
-/// that part is idle.
+/// the input for in_channel. For replica only their count matters. Parts of size zero are idle.
 struct Cut {
   Dim dim = Dim::sample;
   SharedList<std::int64_t> sizes;
@@ -74,14 +73,15 @@ struct LayerPlan {
   /// al. 2023, "Ring Attention with Blockwise Transformers"). False: a device has all that it needs
   /// before it begins.
   bool ring = false;
-  /// Of a dense layer that devices share by channel or by contraction: it works in as many chunks
-  /// of its tokens as there are devices, so that communication overlaps. By channel: tokens that
-  /// are all-gathered come in parts, each used when it arrives. By contraction: each chunk's
-  /// partial sums leave for the device that keeps them while the next chunk is computed, and in
-  /// backward gradients come in parts. (TransformerEngine's userbuffers, CommOverlapP2PBase;
-  /// PyTorch's torch/distributed/_symmetric_memory, fused_all_gather_matmul and
-  /// fused_matmul_reduce_scatter.)
+  /// Of a dense layer that devices share: it works in as many chunks of its tokens as there are
+  /// devices, so that communication overlaps. By channel: all-gathered tokens come in parts, each
+  /// used when it arrives. By contraction: each chunk's partial sums leave for the device that
+  /// keeps them while the next is computed, and in backward gradients come in parts.
+  /// (TransformerEngine's CommOverlapP2PBase; PyTorch's torch/distributed/_symmetric_memory,
+  /// fused_all_gather_matmul and fused_matmul_reduce_scatter.)
   bool overlap = false;
+  /// Readers' partial sums of gradients are summed apart, while kernels wait (transformers' way).
+  bool apart = false;
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 

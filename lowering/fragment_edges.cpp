@@ -172,7 +172,8 @@ FanOut Fragments::make_fan_out(const LayerFragment& home, const std::vector<Edge
     }
   };
   TensorLayout computed(home.cells);
-  const JointReturn joint_return = parsim::lowering::joint_return(computed, returning);
+  const JointReturn joint_return =
+      home.plan.apart ? JointReturn{} : parsim::lowering::joint_return(computed, returning);
   if (!joint_return.given.empty()) {
     count(joint_return.back);
     make_joint(fan_out.joint, joint_readers, joint_return, home, additions);

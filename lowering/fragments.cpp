@@ -20,7 +20,8 @@ void append_moves(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   key.push_back(-2);
   for (const DeviceId device : plan.devices) key.push_back(device.value);
   key.push_back(-3);
-  key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0) + (plan.overlap ? 4 : 0));
+  key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0) + (plan.overlap ? 4 : 0) +
+                (plan.apart ? 8 : 0));
   key.push_back(plan.ring ? -1 - plan.zigzag : plan.zigzag);
 }
 

@@ -152,6 +152,7 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
     one.zigzag = layer.zigzag;
     one.ring = layer.ring;
     one.overlap = layer.overlap;
+    one.apart = layer.apart;
     one.cuts.assign(layer.cuts.size(), {});
     std::copy(layer.cuts.begin() + 1, layer.cuts.end(), one.cuts.begin() + 1);
     one.cuts[0].dim = Dim::sample;

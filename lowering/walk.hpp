@@ -177,7 +177,9 @@ class Walk {
   // With blocking sends, a movement between stages also waits for the last movement of its devices
   // and the last kernel of the receivers, and kernels wait for what their device sends.
   // (DeepSpeed's pipeline engine uses blocking send and receive calls:
-  // deepspeed/runtime/pipe/p2p.py.)
+  // deepspeed/runtime/pipe/p2p.py.) Where gradients are summed apart, kernels also wait for every
+  // movement within their stage, and sums for both kernels of a product, as PyTorch's autograd
+  // calls them in one node.
   void await_blocking(Stream stream, std::span<const DeviceId> devices, std::size_t senders,
                       After& after) const;
   void moved(Stream stream, std::span<const DeviceId> devices, std::size_t senders, Op op);
@@ -224,6 +226,7 @@ class Walk {
   std::vector<When> table_;
   std::size_t row_size_ = 0;
   bool regathers_ = false;        ///< some operands are dropped after forward and gathered again
+  bool waits_ = false;            ///< gradients are summed apart (LayerPlan)
   bool repeats_sums_ = false;     ///< some partial sums are recomputed
   std::vector<Offsets> offsets_;  ///< by layer, in a row
   // By at(): what completes a cell's gradient, empty before the first contribution; receive

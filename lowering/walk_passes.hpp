@@ -42,7 +42,7 @@ void Walk<Sink>::lay_out() {
   waiting_.resize(gradients_.size());
   joined_.resize(gradients_.size());
   last_backward_.resize(count);
-  regathers_ = repeats_sums_ = false;
+  regathers_ = repeats_sums_ = waits_ = false;
   std::size_t size = 0;
   for (std::size_t l = 0; l < count; ++l) {
     const std::size_t cells = parts_.layers[l]->cells.size();
@@ -56,6 +56,7 @@ void Walk<Sink>::lay_out() {
                    last, last + arrivals};
     size = last + (last - again);
     regathers_ = regathers_ || parts_.layers[l]->plan.regather;
+    waits_ = waits_ || parts_.layers[l]->plan.apart;
     repeats_sums_ = repeats_sums_ || (parts_.dropped[l] && parts_.layers[l]->partial_sums);
   }
   row_size_ = size;
@@ -319,6 +320,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
     if (!parts_.network[id].parameters.empty() && !deferred) {
       Sink::merge(after, regathered);
       last_backward_[l][c] = run(Pass::backward_weights);
+      if (waits_ && flow.passes_on[l]) by_cell_[c] = Sink::done(last_backward_[l][c]);
     }
   }
   if (!layer.rings.empty()) ring_backward(id, m, std::move(start));

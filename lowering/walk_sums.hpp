@@ -396,6 +396,9 @@ void Walk<Sink>::await_blocking(Stream stream, std::span<const DeviceId> devices
 template <class Sink>
 void Walk<Sink>::moved(Stream stream, std::span<const DeviceId> devices, std::size_t senders,
                        Op op) {
+  if (waits_ && stream == Stream::tensor) {
+    for (const DeviceId device : devices) sending_[device].push_back(op);
+  }
   if (!blocks(stream)) return;
   for (const DeviceId device : devices) last_movement_.insert_or_assign(device, op);
   for (std::size_t d = 0; d < senders; ++d) sending_[devices[d]].push_back(op);
@@ -403,7 +406,7 @@ void Walk<Sink>::moved(Stream stream, std::span<const DeviceId> devices, std::si
 
 template <class Sink>
 void Walk<Sink>::await_sent(DeviceId device, After& after) {
-  if (!parts_.plan->schedule.blocking_sends) return;
+  if (!parts_.plan->schedule.blocking_sends && !waits_) return;
   std::vector<Op>& sent = sending_[device];
   for (const Op op : sent) Sink::add(after, Sink::done(op));
   sent.clear();
