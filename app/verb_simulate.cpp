@@ -267,9 +267,13 @@ report::LaunchResult launched(report::Trainer trainer, const std::string& folder
   experiment::RunResult as_carried = carried == plan ? own : run(carried);
   std::vector<std::string> planned_with;
   if (as_carried.step_time != own.step_time) {
-    const bool pipelines = trainer != report::Trainer::accelerate;
-    planned_with.emplace_back(pipelines ? "the gradient buckets and sends of the plan"
-                                        : "the gradient buckets and divided scores of the plan");
+    const bool pipelines =
+        trainer != report::Trainer::accelerate && trainer != report::Trainer::deepspeed;
+    const bool groups = own.degrees.tp.value_or(1) > 1;
+    planned_with.push_back(
+        fmt::format("the gradient buckets{} of the plan", pipelines ? " and sends"
+                                                          : groups  ? " and divided scores"
+                                                                    : ""));
   }
   const std::int64_t words = vocabulary_of(experiment.network).value_or(0);
   if (words % result.launch.words_multiple != 0) {

@@ -17,6 +17,18 @@ namespace parsim::experiment {
 /// A bucket that holds all gradients.
 inline constexpr Bytes after_backward{std::numeric_limits<std::int64_t>::max()};
 
+/// What the tensor-parallel groups of a trainer do otherwise than a plan's.
+struct GroupHabits {
+  bool whole_scores = false;  ///< each device gathers all scores and computes the whole loss
+  bool whole_words = false;   ///< and holds the whole embedding, unless scores are made with it
+  bool sums_apart = false;    ///< of an input's gradient, one for each product that reads it
+};
+/// transformers, whose plans accelerate and DeepSpeed's AutoTP follow: lm_head is
+/// colwise_gather_output in every _tp_plan, and embed_tokens is in none. Each "colwise" product
+/// sums its input's gradient itself, and waits (transformers/distributed/tensor_parallel.py,
+/// ColwiseParallel; DeepSpeed's module_inject/layers.py, LinearLayer).
+inline constexpr GroupHabits habits_of_transformers{true, true, true};
+
 /// A file with what it decides beyond the layout; what it leaves open, options decide.
 struct LayoutFile {
   strategies::Layout layout;
@@ -41,9 +53,7 @@ struct LayoutFile {
   /// Of FSDP 1: where gradients of several micro-batches are summed once, ZeRO 2 keeps gathered
   /// weights and whole gradients until then (PyTorch's no_sync), as ZeRO 1 does.
   bool keeps_while_accumulating = false;
-  /// Each device of a tensor-parallel group gathers all scores and computes the whole loss; holds
-  /// the whole embedding.
-  bool whole_scores = false, whole_words = false;
+  GroupHabits habits;
   std::optional<std::int64_t> words_multiple;  ///< to which the trainer pads the vocabulary
   std::vector<std::string> notes;
   std::string trainer;  ///< as plan --launch names it

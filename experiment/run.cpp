@@ -233,9 +233,7 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
                                  input, read_file(partition, "--partition"), partition)
              : strategy.callback ? strategy.callback(input)
                                  : strategy.plan(input));
-  if (laid_out && experiment.layout->whole_scores) {
-    plan = with_whole_scores(experiment.network, std::move(plan), experiment.layout->whole_words);
-  }
+  if (laid_out) plan = with_habits(experiment.network, std::move(plan), experiment.layout->habits);
   const bool by_file = laid_out && experiment.layout->zero_group;
   strategies::check_zero_group(
       input, plan, by_file ? experiment.request.layout_file + ":zero_group" : "--zero-group");

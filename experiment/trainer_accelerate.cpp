@@ -219,8 +219,7 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   if (groups.tensor > 1 && blocks == 0) {
     words.refuse(tensor_at, "1, for a network without transformer blocks");
   }
-  // transformers: lm_head is colwise_gather_output in every _tp_plan, embed_tokens in none.
-  file.whole_scores = file.whole_words = true;
+  file.habits = habits_of_transformers;
   groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks}, groups, 1, devices);
   if (!asked_batch) {

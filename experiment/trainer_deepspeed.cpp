@@ -145,6 +145,11 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   if (groups.tensor > 1 && blocks_of_network(network) == 0) {
     words.refuse(tensor_at, "1, for a network without transformer blocks");
   }
+  constexpr std::string_view head_at = "tensor_parallel.vocab_parallel_lm_head";
+  if (groups.tensor > 1 && words.is_on(head_at)) {
+    words.refuse(head_at, "false, as parsim has no divided scores with a whole embedding");
+  }
+  file.habits = habits_of_transformers;
   const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
   groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks_of_network(network)}, groups, 1, devices);

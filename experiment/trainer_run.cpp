@@ -1,5 +1,6 @@
 #include "experiment/trainer_run.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -28,6 +29,15 @@ Bytes bucket_by(std::string_view trainer, const Network& network, const Plan& pl
   return usual_bucket(trainer, degrees.zero.value_or(0), groups, plan.reduce_precision);
 }
 
+/// A product whose columns devices share.
+bool is_split_product(const Network& network, const Plan& plan, LayerId layer) {
+  const std::vector<Cut>& cuts = plan.layers[layer.index()].cuts;
+  return network[layer].kind.as<Dense>() != nullptr &&
+         std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) {
+           return cut.dim == Dim::channel && cut.sizes.size() > 1;
+         });
+}
+
 }  // namespace
 
 Plan plan_of_file(const std::string& text, const std::string& file, const Request& request) {
@@ -45,13 +55,20 @@ void follow_trainer(const LayoutFile& file, Request& request) {
   if (!request.given.contains("--fusion") && file.fusion) request.sim.fusion = *file.fusion;
 }
 
-Plan with_whole_scores(const Network& network, Plan plan, bool words) {
+Plan with_habits(const Network& network, Plan plan, const GroupHabits& habits) {
   const std::vector<std::vector<LayerId>> users = lowering::users_of_parameters(network);
+  const std::vector<std::vector<Consumer>> readers = consumers(network);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
-    const bool table = words && layer.kind.as<Embedding>() != nullptr &&
+    if (habits.sums_apart) {
+      const auto products = std::count_if(
+          readers[l].begin(), readers[l].end(),
+          [&](const Consumer& reader) { return is_split_product(network, plan, reader.layer); });
+      plan.layers[l].apart = products > 1;
+    }
+    const bool table = habits.whole_words && layer.kind.as<Embedding>() != nullptr &&
                        users[layer.parameters[0].index()].size() == 1;
-    if (layer.kind.as<Loss>() == nullptr && !table) continue;
+    if (!(habits.whole_scores && layer.kind.as<Loss>() != nullptr) && !table) continue;
     for (Cut& cut : plan.layers[l].cuts) {
       if (cut.dim != Dim::in_channel) continue;
       cut = {Dim::replica, std::vector<std::int64_t>(cut.sizes.size(), 1)};
@@ -65,8 +82,8 @@ Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& 
   Plan carried = strategies::with_buckets(experiment.strategy_input(), plan,
                                           bucket_by(trainer, experiment.network, plan));
   carried.schedule.reduce_every = reduced_by(trainer, plan.schedule.reduce_every);
-  if (trainer == "accelerate") {
-    carried = with_whole_scores(experiment.network, std::move(carried), true);
+  if (trainer == "accelerate" || trainer == "deepspeed") {
+    carried = with_habits(experiment.network, std::move(carried), habits_of_transformers);
   }
   if (!degrees.schedule) return carried;  // one stage
   carried.schedule.blocking_sends =
@@ -100,8 +117,8 @@ RunResult run_padded(const Experiment& experiment, const Plan& plan, std::int64_
 
 Plan compared(const Experiment& experiment, Plan plan) {
   const std::string trainer = experiment.layout ? experiment.layout->trainer : "";
-  if (!trainer.empty() && experiment.layout->whole_scores) {
-    plan = with_whole_scores(experiment.network, std::move(plan), experiment.layout->whole_words);
+  if (experiment.layout) {
+    plan = with_habits(experiment.network, std::move(plan), experiment.layout->habits);
   }
   if (trainer.empty() || plan.buckets.empty() || experiment.request.given.contains("--bucket")) {
     return plan;

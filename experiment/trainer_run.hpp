@@ -19,9 +19,7 @@ void follow_trainer(const LayoutFile& file, Request& request);
 [[nodiscard]] Plan plan_of_file(const std::string& text, const std::string& file,
                                 const Request& request);
 
-/// Each device of a tensor-parallel group gathers all scores and computes the whole loss, and with
-/// `words` holds the whole embedding, unless the scores are made with it.
-[[nodiscard]] Plan with_whole_scores(const Network& network, Plan plan, bool words);
+[[nodiscard]] Plan with_habits(const Network& network, Plan plan, const GroupHabits& habits);
 
 /// With the trainer's buckets of gradients, loss and its way to send between stages. `trainer`: as
 /// --launch names it.

@@ -141,12 +141,7 @@ Launch accelerate_files(const CarriedPlan& carried) {
         "gradients reduced after every micro-batch: the script's (sync_each_batch=True of "
         "GradientAccumulationPlugin; parsim reads the files back with --reduce-every micro-batch)");
   }
-  if (*degrees.tp > 1) {
-    launch.not_carried.emplace_back(
-        "scores divided among tensor-parallel GPUs: transformers gathers them, and each GPU "
-        "computes "
-        "the whole loss and holds the whole embedding, as in the predicted step");
-  }
+  if (*degrees.tp > 1) launch.not_carried.push_back(habits_line("transformers"));
   const std::vector<LaunchMachine> machines = carried.equal_machines();
   launch.files = {
       {"accelerate.yaml", accelerate_yaml(carried, engine, machines)},

@@ -98,6 +98,7 @@ Launch deepspeed_files(const CarriedPlan& carried) {
         "of Hugging Face; parsim reads the files back as this plan with --recompute {}",
         recompute, recompute));
   }
+  if (*carried.degrees().tp > 1) launch.not_carried.push_back(habits_line("AutoTP"));
   launch.files = {
       {"ds_config.json", deepspeed_json(carried)},
       {"hostfile", hostfile_of(machines)},

@@ -269,6 +269,14 @@ std::int64_t CarriedPlan::zero_groups() const {
   return sharding / size;
 }
 
+std::string habits_line(std::string_view who) {
+  return fmt::format(
+      "scores divided among tensor-parallel GPUs, and one sum of gradients for all products of an "
+      "input: {} gathers scores, so that each GPU computes the whole loss and holds the whole "
+      "embedding, and sums behind each product, as in the predicted step",
+      who);
+}
+
 std::string slots_of(const LaunchMachine& machine, const std::string& type) {
   std::string text = fmt::format("{} slots={}{}", machine.name, machine.gpus.size(),
                                  type.empty() ? "" : " type=" + type);

@@ -91,6 +91,10 @@ class CarriedPlan {
 /// A line where it does.
 [[nodiscard]] std::optional<std::string> padded_vocabulary(const CarriedPlan& carried);
 
+/// A line of what tensor parallelism by transformers' plans does otherwise than a plan's
+/// (experiment::habits_of_transformers).
+[[nodiscard]] std::string habits_line(std::string_view who);
+
 /// "NAME slots=8", with "# gpus 4,5" where they are not the first ones, and a line end.
 [[nodiscard]] std::string slots_of(const LaunchMachine& machine, const std::string& type = "");
 /// A line for each machine.

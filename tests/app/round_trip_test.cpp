@@ -183,8 +183,7 @@ TEST_CASE("round trip: the step that launch files are predicted to take is that 
   CHECK(step({"simulate", "--plan", "out/plan.json", "--json"}) > 1.01 * carried);
   const std::string readme = testing::read_text(folder.path("out/README.md"));
   CHECK(readme.find("\nPredicted by parsim, not measured: ") != std::string::npos);
-  CHECK(readme.find(" with the gradient buckets and sends of the plan) a step.\n") !=
-        std::string::npos);
+  CHECK(readme.find(" with the gradient buckets of the plan) a step.\n") != std::string::npos);
   CHECK(readme.find("\n- recomputation (full): switch it on in the model") != std::string::npos);
   // What the file leaves open is not assumed silently.
   const testing::Finished bare = of_small_gpt({"simulate", "--plan", "out"}, folder.folder());

@@ -71,7 +71,7 @@ TEST_CASE("accelerate: sizes of the parallelism count with MULTI_GPU, and else a
   const LayoutFile tensor = accelerate_file("MULTI_GPU" + sizes + "tp_size: 8\n");
   CHECK(tensor.layout.stages.front().groups.size() == 1);
   CHECK(tensor.zero_stage == 0);
-  CHECK(tensor.whole_scores);
+  CHECK(tensor.habits.whole_scores);
   const LayoutFile replicas = accelerate_file("MULTI_GPU" + sizes + "dp_replicate_size: 8\n");
   CHECK(replicas.layout.stages.front().groups.size() == 8);
   CHECK(accelerate_refused("MULTI_GPU" + sizes + "tp_size: 1\n") == "accepted");
