@@ -177,6 +177,21 @@ std::string price_text(const PricedPlan& candidate) {
                      candidate.price.fits() ? "" : " (does not fit)");
 }
 
+/// A trainer may sum gradients in the backward pass with ZeRO alone, which no estimate knows.
+void add_sharded(const StrategyInput& input, std::vector<PricedPlan>& finalists) {
+  if (!input.as_run || input.zero_stage || finalists.front().memory.zero_stage > 0) return;
+  StrategyInput sharded = input;
+  sharded.zero_stage = 1;
+  PricedPlan one = finalists.front();
+  one.plan = with_memory_options(sharded, std::move(one.plan));
+  if (input.accepts && !input.accepts(one.plan)) return;
+  one.price = simulated_price(sharded, one.plan);
+  one.origin += ", ZeRO 1";
+  one.memory.zero_stage = 1;
+  finalists.push_back(std::move(one));
+  sort_by_price(finalists);
+}
+
 }  // namespace
 
 Plan plan_best(const StrategyInput& asked) {
@@ -253,6 +268,7 @@ Plan plan_best(const StrategyInput& asked) {
           {std::move(*varied), first.origin + ", other stages", price, first.memory});
       sort_by_price(finalists);
     });
+    parts.run("ZeRO 1 of the best plan", [&] { add_sharded(input, finalists); });
     if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }
 
