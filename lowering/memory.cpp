@@ -65,6 +65,7 @@ class Accounting {
   void keep_what_is_made_again_from();
   void find_what_weights_need();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
+  void add_output(Kept& kept, LayerId id, std::int64_t bytes) const;
   void states();
   [[nodiscard]] std::int64_t cast_bytes(const SyncGroup& group, DeviceId device) const;
   void add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go);
@@ -117,6 +118,12 @@ void Accounting::find_what_weights_need() {
   }
 }
 
+/// Of a device whose outputs are all in place none has been added before one is sent away.
+void Accounting::add_output(Kept& kept, LayerId id, std::int64_t bytes) const {
+  kept.outputs.resize(network_.layers.size());
+  kept.outputs[id.index()] += bytes;
+}
+
 void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
                               std::int64_t elements) const {
   if (works_in_place(network_[id].kind)) {
@@ -127,9 +134,7 @@ void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
   const std::int64_t bytes = elements * bytes_[id.index()];
   if (!splits_.empty() && operand_[id.index()]) kept.for_weights[stage] += bytes;
   if (!dropped_[id.index()]) kept.by_stage[stage] += bytes;
-  if (!drops_) return;
-  kept.outputs.resize(network_.layers.size());
-  kept.outputs[id.index()] += bytes;
+  if (drops_) add_output(kept, id, bytes);
 }
 
 void Accounting::activations() {
@@ -235,8 +240,7 @@ void Accounting::received(const FanOut::Arrival& arrival, LayerId producer, Laye
     if (stays) kept.by_stage[stage] += elements * element_;
     if (for_weights) kept.for_weights[stage] += elements * element_;
     if (with_reader) {
-      kept.outputs.resize(network_.layers.size());
-      kept.outputs[reader.index()] += elements * element_;
+      add_output(kept, reader, elements * element_);
     }
     kept.largest_arrival = std::max(kept.largest_arrival, elements * element_);
   }
@@ -259,7 +263,7 @@ void Accounting::sent_away(const Movement& movement, LayerId id) {
     Kept& kept = kept_[movement.devices[d].index()];
     if (!dropped_[id.index()]) kept.by_stage[stage] -= bytes;
     if (!splits_.empty() && operand_[id.index()]) kept.for_weights[stage] -= bytes;
-    if (drops_) kept.outputs[id.index()] -= bytes;
+    if (drops_) add_output(kept, id, -bytes);
   }
 }
 

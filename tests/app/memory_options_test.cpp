@@ -1,8 +1,10 @@
 // Options that save memory, as the command line has them, and what it advises where nothing fits.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
@@ -180,4 +182,26 @@ TEST_CASE("memory options: best is no slower than the others, and fits if one of
 }
 
 }  // namespace
+TEST_CASE("memory options: what is sent away from a device that made nothing itself is counted") {
+  const TemporaryFolder folder;
+  std::string cluster = "switches = [\"net\"]\n";
+  for (const auto& [name, model, count, rate] :
+       {std::tuple{"a", "t4", 2, 3}, {"b", "v100-sxm2", 1, 12}, {"x", "a10g", 1, 1}}) {
+    cluster += fmt::format(
+        "[[nodes]]\nname = \"{0}\"\ndevices = [{{ model = \"{1}\", count = {2} }}]\n"
+        "switches = [\"sw\"]\nlinks = [{{ a = \"gpu*\", b = \"sw\", effective_rate = \"{4} GB/s\", "
+        "latency = \"1 us\" }}]\n[[links]]\na = \"{0}.sw\"\nb = \"net\"\n"
+        "effective_rate = \"{3} GB/s\"\nlatency = \"5 us\"\n",
+        name, model, count, rate, count == 2 ? 150 : 240);
+  }
+  const std::string file = folder.write("mixed.toml", cluster);
+  const Finished run =
+      run_program(PARSIM_PROGRAM,
+                  {"simulate", "--network", "deepseek-v3:layers=4", "--cluster", file, "--strategy",
+                   "best", "--dim", "seq_length=1024", "--batch", "16", "--quiet"},
+                  folder.folder());
+  CHECK(run.exit_code == 5);
+  CHECK(run.out.find("does not fit in memory") != std::string::npos);
+}
+
 }  // namespace parsim::testing
