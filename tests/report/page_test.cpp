@@ -512,8 +512,8 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
              fmt::format("({:.1f} % to {:.1f} %), 12 rows", 100 * set["low_error"].get<double>(),
                          100 * set["high_error"].get<double>()),
              "class=whisker", "<h2>Predicted against measured</h2>", "x: measured, y: predicted",
-             "<h2>Rows with their reasons</h2>", "<caption>largest errors",
-             "<h2>All numbers</h2>", "<caption>errors by set"}));
+             "<h2>Rows with their reasons</h2>", "<caption>largest errors", "<h2>All numbers</h2>",
+             "<caption>errors by set"}));
   CHECK(page.find("xpected") == std::string::npos);
   CHECK(page.find(">published<") == std::string::npos);
 }
