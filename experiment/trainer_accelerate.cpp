@@ -10,6 +10,7 @@
 #include "experiment/trainer_hosts.hpp"
 #include "experiment/trainer_layout.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim::experiment {
 
@@ -179,6 +180,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
     file.zero_stage = 0;
     file.keeps_while_accumulating = false;
   }
+  if (*file.zero_stage >= 2) file.usual_bucket = strategies::bucket_of_block;
   if (!wraps_blocks(words) && replicas > 1) read_one_unit(words, file);
   if (file.keeps_while_accumulating) {
     file.notes.push_back(

@@ -10,6 +10,7 @@
 #include "core/text.hpp"
 #include "experiment/trainer_file.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim::experiment {
 
@@ -134,6 +135,8 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
 Bytes usual_bucket(std::string_view trainer, std::int32_t zero_stage, const TrainerGroups& groups,
                    Precision reduced) {
   if (!overlaps_sums(trainer, zero_stage, groups.pipeline)) return after_backward;
+  const bool fsdp = (trainer == "torchtitan" || trainer == "accelerate") && zero_stage >= 2;
+  if (fsdp) return strategies::bucket_of_block;
   const bool deepspeed = trainer == "deepspeed";
   const bool ddp = (trainer == "megatron" || trainer == "flagscale") && zero_stage < 2;
   const std::int64_t replicas = groups.data * groups.context;

@@ -49,8 +49,9 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
 /// DeepSpeed (runtime/zero/config.py, reduce_bucket_size); 40 million, or 1 million for each
 /// replica and part of the tokens, of Megatron-LM and FlagScale (training/training.py; stages after
 /// the first have one bucket there, whose sums have time until the first ends). Tensor-parallel
-/// GPUs count shares. PyTorch's, units of weights that stage 3 and FSDP gather, and those of one
-/// replica are --bucket's default; after_backward where sums do not overlap with the backward pass.
+/// GPUs count shares. FSDP of torchtitan and accelerate has a unit for each block; PyTorch's
+/// others, what DeepSpeed gathers in stage 3 and the bucket of one replica are --bucket's default;
+/// after_backward where sums do not overlap with the backward pass.
 [[nodiscard]] Bytes usual_bucket(std::string_view trainer, std::int32_t zero_stage,
                                  const TrainerGroups& groups, Precision reduced);
 

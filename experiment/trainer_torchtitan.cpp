@@ -10,6 +10,7 @@
 #include "experiment/trainer_hosts.hpp"
 #include "experiment/trainer_layout.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim::experiment {
 
@@ -304,6 +305,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   const std::int64_t owners = shards * groups.context;
   if (!overlaps_sums("torchtitan", 2, groups.pipeline)) file.bucket = after_backward;
   file.zero_stage = owners == 1 ? 0 : drops ? 3 : 2;
+  if (owners > 1) file.usual_bucket = strategies::bucket_of_block;
   if (owners > 1 && copies > 1) {
     file.zero_group = ZeroGroup{static_cast<std::int32_t>(owners), false};
   }

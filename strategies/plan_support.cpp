@@ -6,6 +6,8 @@
 #include <compare>
 
 #include "core/errors.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim::strategies {
 
@@ -91,7 +93,30 @@ Sync chosen_sync(const StrategyInput& input) {
   return {Sync::Kind::server, cpus.empty() ? workers(input)[0] : cpus[0]};
 }
 
+namespace {
+
+std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  const std::int64_t count =
+      std::max<std::int64_t>(0, *std::max_element(blocks.begin(), blocks.end()));
+  std::vector<std::vector<ParameterId>> units(static_cast<std::size_t>(count) + 1);
+  std::vector<bool> placed(network.parameters.size());
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    const bool around = blocks[l] < 0 || blocks[l] == count;
+    const std::int64_t unit = around ? count : count - 1 - blocks[l];
+    for (const ParameterId id : network.layers[l].parameters) {
+      if (!placed[id.index()]) units[static_cast<std::size_t>(unit)].push_back(id);
+      placed[id.index()] = true;
+    }
+  }
+  std::erase_if(units, [](const std::vector<ParameterId>& unit) { return unit.empty(); });
+  return units;
+}
+
+}  // namespace
+
 std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input) {
+  if (input.bucket == bucket_of_block) return unit_buckets(input.network);
   std::vector<std::vector<ParameterId>> buckets;
   std::vector<bool> placed(input.network.parameters.size(), false);
   const bool per_layer = input.bucket.value == 0 || input.sync == Sync::Kind::server;

@@ -24,7 +24,8 @@ namespace parsim::strategies {
 /// How the layer's gradient copies are summed, from the input's choice.
 [[nodiscard]] Sync chosen_sync(const StrategyInput& input);
 
-/// Buckets as DistributedDataParallel fills them: parameters in the reverse order of the layers, a
+/// With bucket_of_block one of each block, last block first, and one of the remaining layers. Else
+/// buckets as DistributedDataParallel fills them: parameters in the reverse order of the layers, a
 /// bucket is closed when it reaches `size` (Li et al. 2020, section 3.2.3). size 0, or a parameter
 /// server: one bucket per layer.
 [[nodiscard]] std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input);

@@ -32,6 +32,10 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
 /// says is not grouped; no price is worse than its.
 [[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
 
+/// A bucket for each block of a transformer: what FSDP gathers and reduces at once where blocks are
+/// wrapped (StrategyInput::bucket).
+inline constexpr Bytes bucket_of_block{-1};
+
 /// The plan with the gradient buckets of this size that strategies begin with: no trainer's file
 /// carries those that a search or --bucket chose.
 [[nodiscard]] Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket);

@@ -26,24 +26,6 @@ namespace parsim::validation {
 
 namespace {
 
-/// FSDP units: one per block, last block first, and one for the remaining layers.
-std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
-  const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
-  const std::int64_t count = *std::max_element(blocks.begin(), blocks.end());
-  std::vector<std::vector<ParameterId>> units(static_cast<std::size_t>(count) + 1);
-  std::vector<bool> placed(network.parameters.size());
-  for (std::size_t l = 0; l < blocks.size(); ++l) {
-    const bool around = blocks[l] < 0 || blocks[l] == count;
-    const std::int64_t unit = around ? count : count - 1 - blocks[l];
-    for (const ParameterId id : network.layers[l].parameters) {
-      if (!placed[id.index()]) units[static_cast<std::size_t>(unit)].push_back(id);
-      placed[id.index()] = true;
-    }
-  }
-  std::erase_if(units, [](const std::vector<ParameterId>& unit) { return unit.empty(); });
-  return units;
-}
-
 /// First layers of the row's stages, with as many blocks as column `layout` gives ("13/11"; text
 /// after a blank is a remark), else with equally many, as in Megatron-LM; or, where the column says
 /// "embedding and loss" or Megatron-Bridge's recipes need it, with one less in the first and the
@@ -295,7 +277,9 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.expert_tensor_parallel = expert_tensor_of(claim, input.network);
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   strategies::check_zero_group(input, plan, location_of(claim, "zero_stage"));
-  if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
+  if (column_contains(claim, "parallelism", "FSDP")) {
+    plan = strategies::with_buckets(input, std::move(plan), strategies::bucket_of_block);
+  }
   plan = strategies::with_memory_options(input, std::move(plan));
   const strategies::Recompute what = recompute_of(claim);
   if (what != strategies::Recompute::none) {

@@ -11,6 +11,7 @@
 #include "experiment/trainer_layout.hpp"
 #include "experiment/trainer_run.hpp"
 #include "strategies/degrees.hpp"
+#include "strategies/price.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -257,7 +258,8 @@ TEST_CASE("trainer file: without a size, gradients have the trainer's own bucket
   CHECK(usual_bucket("megatron", 1, {.context = 2, .data = 32}, Precision::fp32) ==
         Bytes{64'000'000 * 4});
   CHECK(usual_bucket("flagscale", 0, {.data = 2}, Precision::bf16) == Bytes{80'000'000});
-  CHECK(usual_bucket("torchtitan", 2, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
+  CHECK(usual_bucket("torchtitan", 2, {}, Precision::fp32) == strategies::bucket_of_block);
+  CHECK(usual_bucket("torchtitan", 0, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
   CHECK(usual_bucket("accelerate", 0, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
 }
 
