@@ -15,7 +15,7 @@ namespace parsim::validation {
 
 namespace {
 
-// Sizes of networks stand in tables of steps, too, beside the name.
+// Sizes such as hidden and heads are here because tables of steps repeat them next to the model.
 constexpr std::string_view read_by_predictions[] = {"model",
                                                     "network",
                                                     "machine",
