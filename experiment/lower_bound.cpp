@@ -4,44 +4,76 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/errors.hpp"
+#include "experiment/dependent_passes.hpp"
 #include "lowering/gradient_flow.hpp"
 
 namespace parsim::experiment {
 
 namespace {
 
-double bound_with(const std::vector<WorkCosts>& work, const std::vector<double>& weights) {
-  double sum = 0;
-  for (const WorkCosts& costs : work) {
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t k = 0; k < weights.size(); ++k) {
-      least = std::min(least, weights[k] * costs[k]);
-    }
-    sum += least;
+/// A choice that gives a bound.
+struct Weights {
+  double theta = 1;  ///< of loads; the rest is the chain's
+  std::vector<double> lambda;
+};
+
+/// The least time of what is done once, over types and shares 0 < x <= 1: load · all / x, and what
+/// the chain has of it.
+double least_weighted(const Divided& one, const Weights& weights) {
+  const double forward = (1 - weights.theta) * one.forward;
+  const double backward = (1 - weights.theta) * one.backward;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t k = 0; k < weights.lambda.size(); ++k) {
+    const double load = weights.theta * weights.lambda[k];
+    const DividedWork& work = one.work;
+    const double few = load * work.all[k].fixed;  // divided by x
+    const double many = forward * work.forward[k].whole + backward * work.backward[k].whole;  // · x
+    const double either = load * work.all[k].whole + forward * work.forward[k].fixed +
+                          backward * work.backward[k].fixed;
+    least = std::min(least, either + (few < many ? 2 * std::sqrt(few * many) : few + many));
   }
+  return least;
+}
+
+double bound_with(const std::vector<Divided>& work, const Weights& weights) {
+  double sum = 0;
+  for (const Divided& one : work) sum += one.times * least_weighted(one, weights);
   return sum;
 }
 
-/// Moves weight between two types to where the bound, a concave function, is largest.
-double balance(const std::vector<WorkCosts>& work, const std::vector<std::int64_t>& counts,
-               std::vector<double>& weights, std::size_t a, std::size_t b) {
-  constexpr int steps = 60;
-  const auto of_a = static_cast<double>(counts[a]), of_b = static_cast<double>(counts[b]);
-  const double both = weights[a] * of_a + weights[b] * of_b;
-  const auto at = [&](double part) {
-    weights[a] = both * part / of_a;
-    weights[b] = both * (1 - part) / of_b;
-    return bound_with(work, weights);
-  };
+/// The largest value of a concave function of 0 to 1, and where.
+template <class Function>
+std::pair<double, double> largest(const Function& function) {
+  constexpr int steps = 40;
   double low = 0, high = 1;
   for (int step = 0; step < steps; ++step) {
     const double left = low + (high - low) / 3, right = high - (high - low) / 3;
-    (at(left) < at(right) ? low : high) = at(left) < at(right) ? left : right;
+    (function(left) < function(right) ? low : high) =
+        function(left) < function(right) ? left : right;
   }
-  return at((low + high) / 2);
+  const double at = (low + high) / 2;
+  return {at, function(at)};
+}
+
+/// Moves weight between two types to where the bound, a concave function, is largest.
+double balance(const std::vector<Divided>& work, const std::vector<std::int64_t>& counts,
+               Weights& weights, std::size_t a, std::size_t b) {
+  const auto of_a = static_cast<double>(counts[a]), of_b = static_cast<double>(counts[b]);
+  const double both = weights.lambda[a] * of_a + weights.lambda[b] * of_b;
+  const auto set = [&](double part) {
+    weights.lambda[a] = both * part / of_a;
+    weights.lambda[b] = both * (1 - part) / of_b;
+  };
+  const auto [part, bound] = largest([&](double at) {
+    set(at);
+    return bound_with(work, weights);
+  });
+  set(part);
+  return bound;
 }
 
 /// What a pass takes at least; nothing if that is unknown.
@@ -90,40 +122,111 @@ std::vector<DeviceId> types_of(const CostModel& cost, const std::vector<DeviceId
   return types;
 }
 
-bool runs_before_gradients_leave(Pass pass) { return pass != Pass::backward_weights; }
+/// The passes over all layers.
+class Passes {
+ public:
+  Passes(const strategies::StrategyInput& input, const std::vector<DeviceId>& types)
+      : input_(input), types_(types) {}
+
+  /// False if what they take is unknown.
+  bool add(LayerId layer, const std::vector<Pass>& passes) {
+    DividedWork& work = layers_.emplace_back();
+    for (auto* times : {&work.all, &work.forward, &work.backward}) times->resize(types_.size());
+    for (const Pass pass : passes) {
+      for (std::size_t k = 0; k < types_.size(); ++k) {
+        const auto least = least_of(input_, layer, pass, types_[k]);
+        if (!least) return false;
+        const PartTime time{least->fixed.count(), least->whole.count()};
+        work.all[k] += time;
+        if (pass == Pass::backward_weights) continue;
+        (pass == Pass::forward ? work.forward : work.backward)[k] += time;
+      }
+    }
+    return true;
+  }
+
+  /// All work, of which what leads through the layers is on the chain that is worth most with these
+  /// weights.
+  [[nodiscard]] std::vector<Divided> with_chain(const lowering::GradientFlow& flow,
+                                                const Weights& weights) const {
+    std::vector<double> forward, backward;
+    for (const DividedWork& work : layers_) {
+      const double none = least_weighted({work}, weights);
+      const double one = least_weighted({work, 1, 1, 0}, weights);
+      forward.push_back(one - none);
+      backward.push_back(least_weighted({work, 1, 1, 1}, weights) - one);
+    }
+    const Chain chain = longest_chain(input_.network, flow, forward, backward);
+    std::map<std::tuple<DividedWork, double, double>, double> equal;
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      equal[{layers_[l], chain.forward[l], chain.backward[l]}] += 1;
+    }
+    std::vector<Divided> all;
+    for (const auto& [key, times] : equal) {
+      all.push_back({std::get<0>(key), times, std::get<1>(key), std::get<2>(key)});
+    }
+    return all;
+  }
+
+ private:
+  const strategies::StrategyInput& input_;
+  const std::vector<DeviceId>& types_;
+  std::vector<DividedWork> layers_;
+};
 
 }  // namespace
 
-double least_makespan(const std::vector<WorkCosts>& work, const std::vector<std::int64_t>& counts) {
+double least_makespan(const std::vector<Divided>& work, const std::vector<std::int64_t>& counts,
+                      double* theta, std::vector<double>* lambda) {
   ensure(!counts.empty(), "work without devices");
   // Types that are equally good for the sum of all work.
-  std::vector<double> weights(counts.size(), 0);
+  Weights weights;
+  weights.lambda.assign(counts.size(), 0);
   double sum = 0;
   for (std::size_t k = 0; k < counts.size(); ++k) {
-    for (const WorkCosts& costs : work) weights[k] += costs[k];
-    weights[k] = 1 / std::max(weights[k], std::numeric_limits<double>::min());
-    sum += static_cast<double>(counts[k]) * weights[k];
+    double all = 0;
+    for (const Divided& one : work) {
+      all += one.times * (one.work.all[k].fixed + one.work.all[k].whole);
+    }
+    weights.lambda[k] = 1 / std::max(all, std::numeric_limits<double>::min());
+    sum += static_cast<double>(counts[k]) * weights.lambda[k];
   }
-  for (double& weight : weights) weight /= sum;
+  for (double& weight : weights.lambda) weight /= sum;
+  const auto with_theta = [&](double value) {
+    weights.theta = value;
+    return bound_with(work, weights);
+  };
+  const bool chained = std::any_of(
+      work.begin(), work.end(), [](const Divided& one) { return one.forward + one.backward > 0; });
   double bound = bound_with(work, weights);
+  const auto balance_chain = [&] {
+    if (!chained) return;
+    const double before = weights.theta;
+    const auto [value, moved] = largest(with_theta);
+    weights.theta = moved > bound ? value : before;
+    bound = std::max(bound, moved);
+  };
+  balance_chain();
   // Every pair of types is tried, each with all work and all types.
   constexpr std::size_t most_balanced = 16;
-  if (counts.size() > most_balanced) return bound;
   constexpr int rounds = 20;
   constexpr double worth_it = 1e-6;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds && counts.size() <= most_balanced; ++round) {
     const double before = bound;
     for (std::size_t a = 0; a < counts.size(); ++a) {
       for (std::size_t b = a + 1; b < counts.size(); ++b) {
-        std::vector<double> other = weights;
+        Weights other = weights;
         const double moved = balance(work, counts, other, a, b);
         if (moved <= bound) continue;
         bound = moved;
         weights = std::move(other);
       }
     }
+    balance_chain();
     if (bound <= before * (1 + worth_it)) break;
   }
+  if (theta != nullptr) *theta = weights.theta;
+  if (lambda != nullptr) *lambda = weights.lambda;
   return bound;
 }
 
@@ -133,49 +236,32 @@ std::optional<Seconds> least_step(const strategies::StrategyInput& input,
   const lowering::GradientFlow flow = lowering::gradient_flow(network);
   std::vector<std::int64_t> counts;
   const std::vector<DeviceId> types = types_of(input.cost, devices, counts);
-  std::map<WorkCosts, double> work;                     // equal layers together
-  std::vector<double> chain(network.layers.size(), 0);  // up to a layer and back from it
-  double longest = 0;
+  Passes passes(input, types);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const LayerId id{l};
-    const Layer& layer = network[id];
-    WorkCosts costs(types.size(), 0);
-    double fixed = std::numeric_limits<double>::infinity();
-    for (std::size_t k = 0; k < types.size(); ++k) {
-      double on_chain = 0;
-      for (const Pass pass : lowering::passes_of(network, flow, id)) {
-        const auto least = least_of(input, id, pass, types[k]);
-        if (!least) return std::nullopt;
-        costs[k] += (least->fixed + least->whole).count();
-        if (runs_before_gradients_leave(pass)) on_chain += least->fixed.count();
-      }
-      fixed = std::min(fixed, on_chain);
+    if (!passes.add(LayerId{l}, lowering::passes_of(network, flow, LayerId{l}))) {
+      return std::nullopt;
     }
-    work[costs] += 1;
-    // A part of a concatenation may read one of its inputs only, any part of another layer all.
-    const bool reads_all = layer.kind.as<Concat>() == nullptr;
-    double before = layer.inputs.empty() || reads_all ? 0 : std::numeric_limits<double>::infinity();
-    for (const LayerId producer : layer.inputs) {
-      const double until = chain[producer.index()];
-      before = reads_all ? std::max(before, until) : std::min(before, until);
-    }
-    chain[l] = before + fixed;
-    if (flow.reaches_loss[l]) longest = std::max(longest, chain[l]);
-  }
-  std::vector<WorkCosts> all;
-  for (const auto& [costs, times] : work) {
-    all.push_back(costs);
-    for (double& cost : all.back()) cost *= times;
   }
   const Bytes touched =
       update_traffic(updated_parameters(network, flow), input.optimizer, input.reduce_precision);
-  WorkCosts updates;
-  for (const DeviceId device : types) {
-    updates.push_back(
-        (input.cost.memory(device, touched).time - input.cost.memory(device, {}).time).count());
+  Divided updates;
+  for (const DeviceId type : types) {
+    const Seconds time = input.cost.memory(type, touched).time - input.cost.memory(type, {}).time;
+    updates.work.all.push_back({0, time.count()});
   }
-  all.push_back(std::move(updates));
-  return Seconds{std::max(longest, least_makespan(all, counts))};
+  updates.work.forward = updates.work.backward = std::vector<PartTime>(types.size());
+  // Which chain is the best depends on the weights, and these on the chain.
+  constexpr int chains = 3;
+  Weights weights{0.5, std::vector<double>(types.size(), 1 / static_cast<double>(devices.size()))};
+  double bound = 0;
+  for (int round = 0; round < chains; ++round) {
+    std::vector<Divided> work = passes.with_chain(flow, weights);
+    work.push_back(updates);
+    const double before = bound;
+    bound = std::max(bound, least_makespan(work, counts, &weights.theta, &weights.lambda));
+    if (bound <= before) break;
+  }
+  return Seconds{bound};
 }
 
 void bound_steps(const Experiment& experiment, std::span<RunResult> results) {

@@ -22,6 +22,21 @@ namespace {
 
 using testing::World;
 
+/// By type of device, seconds if one of that type did all of it.
+using WorkCosts = std::vector<double>;
+
+/// Without what must follow each other.
+double least_makespan(const std::vector<WorkCosts>& costs,
+                      const std::vector<std::int64_t>& counts) {
+  std::vector<Divided> work;
+  for (const WorkCosts& one : costs) {
+    DividedWork& added = work.emplace_back().work;
+    for (const double seconds : one) added.all.push_back({0, seconds});
+    added.forward = added.backward = std::vector<PartTime>(one.size());
+  }
+  return experiment::least_makespan(work, counts);
+}
+
 std::vector<WorkCosts> random_work(Random& random, std::size_t types) {
   std::vector<WorkCosts> work(1 + random.below(6));
   for (WorkCosts& costs : work) {
@@ -66,11 +81,11 @@ TEST_CASE("lower bound: one piece of work divided among 40 types, by hand") {
 }
 
 TEST_CASE("lower bound: work divided among devices, by hand") {
-  CHECK(least_makespan({{6}, {2}}, {4}) == testing::approx(2));
+  CHECK(least_makespan(std::vector<WorkCosts>{{6}, {2}}, {4}) == testing::approx(2));
   // Each type does what it is good at.
-  CHECK(least_makespan({{1, 10}, {10, 1}}, {1, 1}) == testing::approx(1));
+  CHECK(least_makespan(std::vector<WorkCosts>{{1, 10}, {10, 1}}, {1, 1}) == testing::approx(1));
   // Twice as fast: two thirds of the work.
-  CHECK(least_makespan({{3, 6}}, {1, 1}) == testing::approx(2));
+  CHECK(least_makespan(std::vector<WorkCosts>{{3, 6}}, {1, 1}) == testing::approx(2));
 }
 
 TEST_CASE("lower bound: work divided among two types as the best order does") {
