@@ -134,7 +134,7 @@ constexpr Option table[] = {
     {"--micro-batches", "N", plan, cases,
      "split the batch into N micro-batches (default: the strategy's choice)",
      "micro_batches", member<&Request::micro_batches>, {.most = most_parts}},
-    {"--schedule", "", plan, cases, "order of micro-batches (default: 1f1b; best also tries zero-bubble)",
+    {"--schedule", "", plan, cases, "order of micro-batches (default: 1f1b; best also tries the zero-bubble ones)",
      "schedule", member<&Request::schedule>},
     {"--pipeline-sends", "", plan, cases,
      "whether a pipeline stage computes on while it sends, or waits, as DeepSpeed's and Megatron-LM's 1F1B do",

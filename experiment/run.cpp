@@ -41,9 +41,10 @@ std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
 }
 
 constexpr std::string_view zero_bubble_trainers =
-    "ZB-H1 (zero-bubble): the Megatron-LM of the order's authors runs it (--enable-zero-bubble of "
-    "github.com/sail-sg/zero-bubble-pipeline-parallelism), torchtitan something like it with two "
-    "stages a device; Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
+    "zero-bubble orders: the Megatron-LM of their authors runs something like ZB-H1 "
+    "(--enable-zero-bubble of github.com/sail-sg/zero-bubble-pipeline-parallelism) and ZB-H2 (with "
+    "--zero-bubble-max-pending-backward of twice the stages), torchtitan with two stages a device; "
+    "Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
 
 /// Ties go to the lower link, forwards first. Nothing without the use of hops (link_use).
 std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<double>& hop_use) {
@@ -374,7 +375,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.degrees = strategies::degrees_of(experiment.network, plan, result.stages);
   result.choices = choices_of(experiment.cluster, plan, result.degrees, result.stages);
   note_unfollowed(experiment, plan, result);
-  if (result.degrees.schedule == strategies::PipelineSchedule::zero_bubble) {
+  if (plan.schedule.split_backward) {
     result.notes.emplace_back(zero_bubble_trainers);
   }
   result.plan_id = strategies::plan_id(experiment.network, plan);

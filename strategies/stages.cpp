@@ -53,6 +53,8 @@ std::int32_t warm_up_slots(PipelineSchedule schedule, std::int32_t stage, std::i
     case PipelineSchedule::one_f_one_b:
     case PipelineSchedule::zero_bubble:
       return std::min(micro_batches, stages - stage - 1);
+    case PipelineSchedule::zero_bubble_h2:
+      return std::min(micro_batches, 2 * (stages - stage - 1));
   }
   throw BrokenInvariant("a pipeline schedule outside its enum");
 }
@@ -192,15 +194,21 @@ std::optional<Plan> reordered(const Plan& plan, PipelineSchedule schedule) {
   const Schedule& own = plan.schedule;
   const auto stages = static_cast<std::int32_t>(own.rank_lists.size());
   if (stages < 2 || own.micro_batches < 2) return std::nullopt;
-  const PipelineSchedule kind =
-      own.split_backward ? PipelineSchedule::zero_bubble : PipelineSchedule::one_f_one_b;
+  std::vector<PipelineSchedule> kinds{PipelineSchedule::one_f_one_b};
+  if (own.split_backward) {
+    kinds = {PipelineSchedule::zero_bubble, PipelineSchedule::zero_bubble_h2};
+  }
+  const bool known = std::any_of(kinds.begin(), kinds.end(), [&](PipelineSchedule kind) {
+    return std::all_of(own.rank_lists.begin(), own.rank_lists.end(), [&](const RankList& list) {
+      return !list.slots.empty() &&
+             list.slots == stage_slots(kind, list.slots.front().stage, stages, own.micro_batches);
+    });
+  });
+  if (!known) return std::nullopt;
   Plan other = plan;
   other.schedule.split_backward = splits_backward(schedule, own.rank_lists.size());
   for (RankList& list : other.schedule.rank_lists) {
-    if (list.slots.empty()) return std::nullopt;
-    const std::int32_t stage = list.slots.front().stage;
-    if (list.slots != stage_slots(kind, stage, stages, own.micro_batches)) return std::nullopt;
-    list.slots = stage_slots(schedule, stage, stages, own.micro_batches);
+    list.slots = stage_slots(schedule, list.slots.front().stage, stages, own.micro_batches);
   }
   return other;
 }

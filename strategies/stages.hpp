@@ -50,9 +50,21 @@ namespace parsim::strategies {
 ///
 ///     (stages - 1) · (T_F + T_B - T_W)      if T_W is no longer than T_F and T_B
 ///
-/// instead of 1F1B's (stages - 1) · (T_F + T_B + T_W). A single stage has nothing to fill.
+/// instead of 1F1B's (stages - 1) · (T_F + T_B + T_W). ZB-H2 (the same, section 2.3) has twice as
+/// many micro-batches in flight, 2 · (stages - stage) - 1 after the warm-up, so that a stage does
+/// not wait for what is under way; its authors let stages begin a step at different times, which
+/// saves a fill that a single step has. A single stage has nothing to fill.
 [[nodiscard]] std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage,
                                             std::int32_t stages, std::int32_t micro_batches);
+
+/// Micro-batches of which a stage keeps something at a time, of many; not of GPipe, which keeps
+/// all.
+[[nodiscard]] constexpr std::int32_t most_in_flight(PipelineSchedule schedule, std::int32_t stage,
+                                                    std::int32_t stages) {
+  if (schedule == PipelineSchedule::zero_bubble) return stages;
+  if (schedule == PipelineSchedule::zero_bubble_h2) return 2 * stages - stage - 1;
+  return stages - stage;
+}
 
 /// Slots of a device that has `chunks` stages of a pipeline, stages device, device + devices, ...:
 /// with one, its stage_slots. With several, which Megatron-LM calls model chunks, interleaved 1F1B
@@ -68,9 +80,13 @@ namespace parsim::strategies {
                                              std::int32_t devices, std::int32_t chunks,
                                              std::int32_t micro_batches);
 
+/// ZB-H1 or ZB-H2.
+[[nodiscard]] constexpr bool is_zero_bubble(PipelineSchedule schedule) {
+  return schedule == PipelineSchedule::zero_bubble || schedule == PipelineSchedule::zero_bubble_h2;
+}
 /// Whether a pipeline of so many stages has slots for weight gradients (Schedule::split_backward).
 [[nodiscard]] constexpr bool splits_backward(PipelineSchedule schedule, std::size_t stages) {
-  return schedule == PipelineSchedule::zero_bubble && stages > 1;
+  return is_zero_bubble(schedule) && stages > 1;
 }
 
 /// Which part of 1F1B's time ZB-H1 takes, with equal stages, and forward and the halves of backward
@@ -81,8 +97,8 @@ namespace parsim::strategies {
 }
 
 /// A plan's stages in the order of a schedule: nothing if one micro-batch or stage leaves nothing
-/// to order, or if the plan's own order is neither 1F1B nor ZB-H1 of a stage each for its rank
-/// lists.
+/// to order, or if the plan's own order is none of 1F1B, ZB-H1 and ZB-H2 of a stage each for its
+/// rank lists.
 [[nodiscard]] std::optional<Plan> reordered(const Plan& plan, PipelineSchedule schedule);
 
 /// The slots of all stages in an order in which they can be worked through one by one: any subset

@@ -18,9 +18,9 @@
 
 namespace parsim::strategies {
 
-enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, zero_bubble };
-constexpr std::array<std::string_view, 3> spellings(PipelineSchedule) {
-  return {"gpipe", "1f1b", "zero-bubble"};
+enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, zero_bubble, zero_bubble_h2 };
+constexpr std::array<std::string_view, 4> spellings(PipelineSchedule) {
+  return {"gpipe", "1f1b", "zero-bubble", "zero-bubble-h2"};
 }
 /// Whether a stage computes on while what it sends is under way (Schedule::blocking_sends).
 enum class PipelineSends : std::uint8_t { overlapped, blocking };

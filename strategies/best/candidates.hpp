@@ -98,6 +98,9 @@ class MemorySearch {
   [[nodiscard]] bool may_fit(const Plan& plan) const;
 
  private:
+  /// Whether sends may take so long, in a step that takes so long, that more micro-batches in
+  /// flight help. `plan`: a pipeline of a stage for each rank list.
+  [[nodiscard]] bool waits_for_sends(const Plan& plan, Seconds step) const;
   /// Of the plan in its order.
   ///
   /// near   unless null, set to whether it takes less than `reach`, which is no less than the
@@ -113,6 +116,7 @@ class MemorySearch {
   const StrategyInput& input_;
   StrategyInput plain_;
   lowering::Estimator& estimator_;
+  std::vector<double> boundary_;       ///< by layer: bytes of a sample sent to a stage from it on
   std::vector<Recompute> recomputes_;  ///< the least first
 };
 

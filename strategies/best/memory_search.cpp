@@ -117,7 +117,10 @@ Plan in_order(Plan plan, PipelineSchedule schedule) {
 }
 
 MemorySearch::MemorySearch(const StrategyInput& input, lowering::Estimator& estimator)
-    : input_(input), plain_(as_planned(input)), estimator_(estimator) {
+    : input_(input),
+      plain_(as_planned(input)),
+      estimator_(estimator),
+      boundary_(boundary_bytes(input.network, input.precision)) {
   if (input.recompute) {
     recomputes_ = {*input.recompute};
     return;
@@ -268,6 +271,31 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
   }
 }
 
+bool MemorySearch::waits_for_sends(const Plan& plan, Seconds step) const {
+  // A stage of ZB-H1 has as many micro-batches in flight as there are stages from it on. With equal
+  // ones it waits if a send takes more than a sixth of what a stage does with a micro-batch.
+  constexpr double enough = 1.0 / 8;
+  const Schedule& schedule = plan.schedule;
+  const std::size_t stages = schedule.rank_lists.size();
+  const double period = step.count() / schedule.micro_batches;
+  const double samples = static_cast<double>(plan.batch) / schedule.micro_batches;
+  std::vector<DeviceId> senders(stages);
+  for (const RankList& list : schedule.rank_lists) {
+    senders[static_cast<std::size_t>(list.slots.front().stage)] = list.devices.front();
+  }
+  std::vector<bool> begun(stages, false);
+  for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
+    const auto stage = static_cast<std::size_t>(schedule.stage_of_layer[l]);
+    if (begun[stage]) continue;
+    begun[stage] = true;
+    if (stage == 0) continue;
+    const Bytes sent{static_cast<std::int64_t>(boundary_[l] * samples)};
+    const Seconds time = input_.cost.transfer(senders[stage - 1], senders[stage], sent);
+    if (time.count() > enough * period) return true;
+  }
+  return false;
+}
+
 std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
                                                const Price& limit, std::vector<PricedPlan>* over) {
   std::vector<PricedPlan> fitting;
@@ -281,10 +309,19 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
   like.origin = origin;
   bool near = false;
   add_variants(plan, like, limit, most / gain, fitting, unfit, over, split ? &near : nullptr);
+  const auto add_in_order = [&](Plan ordered, PipelineSchedule schedule) {
+    like.schedule = schedule;
+    like.origin = fmt::format("{}, {}", origin, to_text(schedule));
+    add_variants(ordered, like, limit, most, fitting, unfit, over, nullptr);
+  };
   if (near) {
-    like.schedule = PipelineSchedule::zero_bubble;
-    like.origin += ", zero-bubble";
-    add_variants(*split, like, limit, most, fitting, unfit, over, nullptr);
+    add_in_order(*std::move(split), PipelineSchedule::zero_bubble);
+    Seconds least = most;
+    for (const PricedPlan& one : fitting) least = std::min(least, one.price.step);
+    if (waits_for_sends(plan, least)) {
+      add_in_order(*reordered(plan, PipelineSchedule::zero_bubble_h2),
+                   PipelineSchedule::zero_bubble_h2);
+    }
   }
   if (fitting.empty() && unfit) {
     const bool as_tight = unfit->price.overcommit == limit.overcommit;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "strategies/mixed_stages.hpp"
 #include "strategies/out_of_time.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/stages.hpp"
 
 namespace parsim::strategies {
 
@@ -47,6 +50,7 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
   const std::size_t finalists = large ? 2 : 6;
   std::vector<PipelineSchedule> schedules{PipelineSchedule::one_f_one_b,
                                           PipelineSchedule::zero_bubble};
+  if (!large) schedules.push_back(PipelineSchedule::zero_bubble_h2);
   if (input.schedule) schedules = {*input.schedule};
   const std::vector<GroupOptions> groups = group_options(input);
   // Tokens in parts, but no chunks of products: what these hide the closed form knows too little
@@ -64,11 +68,13 @@ std::vector<PricedPlan> candidates_of_mixed_stages(const StrategyInput& input,
       StrategyInput ordered = input;
       ordered.schedule = schedule;
       MemorySearch memory(ordered, estimator);
-      const bool named = !input.schedule && schedule == PipelineSchedule::zero_bubble;
+      const bool named = !input.schedule && is_zero_bubble(schedule);
       for (const MixedStages& one : best_stages(asked, estimator, finalists, mixed_stages(asked))) {
         for (const Plan& plan : in_groups(asked, groups, one)) {
           for (PricedPlan& variant : memory.variants(
-                   plan, named ? "mixed stages, zero-bubble" : "mixed stages", useful)) {
+                   plan,
+                   named ? fmt::format("mixed stages, {}", to_text(schedule)) : "mixed stages",
+                   useful)) {
             if (variant.price.fits()) {
               useful = {0, std::min(useful.fits() ? useful.step : lowering::Estimator::unlimited,
                                     worth_simulating * variant.price.step)};

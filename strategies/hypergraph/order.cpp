@@ -195,7 +195,8 @@ std::int32_t most_under_way(PipelineSchedule schedule, std::int32_t micro_batche
     case PipelineSchedule::gpipe:
       return micro_batches;
     case PipelineSchedule::one_f_one_b:
-    case PipelineSchedule::zero_bubble:  // its stages keep backward whole
+    case PipelineSchedule::zero_bubble:
+    case PipelineSchedule::zero_bubble_h2:  // its stages keep backward whole
       return static_cast<std::int32_t>(std::max<std::size_t>(2, devices));
   }
   throw BrokenInvariant("a pipeline schedule outside its enum");

@@ -130,10 +130,11 @@ class Reasons {
   Bytes memory(const StageShape& shape, const Member& member, std::size_t stage, std::size_t begin,
                std::size_t end) {
     const PipelineSchedule schedule = input_.schedule_or_default();
-    const bool all_alike = schedule == PipelineSchedule::zero_bubble;
-    const auto behind = static_cast<std::int32_t>(shapes_.size() - (all_alike ? 0 : stage));
     const std::int32_t in_flight =
-        schedule == PipelineSchedule::gpipe ? micro_batches_ : std::min(micro_batches_, behind);
+        std::min(micro_batches_, schedule == PipelineSchedule::gpipe
+                                     ? micro_batches_
+                                     : most_in_flight(schedule, static_cast<std::int32_t>(stage),
+                                                      static_cast<std::int32_t>(shapes_.size())));
     const StageCosts::Need need = costs_.need(shape, member, begin, end, micro_batches_);
     return Bytes{static_cast<std::int64_t>(need.once + need.each * in_flight)};
   }

@@ -348,7 +348,7 @@ class Search {
 ClosedForm::ClosedForm(const StrategyInput& input, std::int32_t number)
     : rounds(number - 1), schedule(input.schedule_or_default()), micro_batches(number) {
   if (input.pipeline_sends == PipelineSends::blocking) of_send = 2;  // there and back
-  if (schedule != PipelineSchedule::zero_bubble) return;
+  if (!is_zero_bubble(schedule)) return;
   // A load is a third each of forward, backward for inputs, and backward for weights, which fills
   // what is idle before and after.
   rounds += 2.0 / 3;
@@ -358,13 +358,19 @@ ClosedForm::ClosedForm(const StrategyInput& input, std::int32_t number)
 
 std::int32_t ClosedForm::in_flight(std::size_t stage, std::size_t stages) const {
   if (schedule == PipelineSchedule::gpipe) return micro_batches;
-  const std::size_t behind = schedule == PipelineSchedule::zero_bubble ? stages : stages - stage;
-  return std::min(micro_batches, static_cast<std::int32_t>(behind));
+  return std::min(micro_batches, most_in_flight(schedule, static_cast<std::int32_t>(stage),
+                                                static_cast<std::int32_t>(stages)));
+}
+
+double ClosedForm::apart(std::size_t first, std::size_t last, std::size_t stages) const {
+  const auto from = static_cast<double>(last + 1 - first);
+  if (schedule != PipelineSchedule::zero_bubble_h2) return from;
+  return last + 1 == stages ? 2 * from - 1 : 2 * from;
 }
 
 double ClosedForm::in_turn(double path, std::size_t stage, std::size_t stages) const {
   if (schedule == PipelineSchedule::gpipe) return 0;
-  return path / static_cast<double>(stages - stage);
+  return path / apart(stage, stages - 1, stages);
 }
 
 double ClosedForm::in_turn(const std::vector<double>& loads, const std::vector<double>& paths,
@@ -375,7 +381,7 @@ double ClosedForm::in_turn(const std::vector<double>& loads, const std::vector<d
     double all = loads[s] - paths[s];
     for (std::size_t last = s; last < loads.size(); ++last) {
       all += paths[last];
-      most = std::max(most, all / static_cast<double>(last - s + 1));
+      most = std::max(most, all / apart(s, last, loads.size()));
       if (last + 1 < loads.size()) all += 2 * sends[last];
     }
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "strategies/mixed/stage_costs.hpp"
+#include "strategies/stages.hpp"
 
 namespace parsim::strategies::mixed {
 
@@ -64,18 +65,21 @@ struct ClosedForm {
   // What follows takes the time that products for weight gradients really need, ZB-H1's third part.
   /// Of a load, before and after the rounds.
   [[nodiscard]] double outside(double load, double weights) const {
-    return schedule == PipelineSchedule::zero_bubble ? load - 2 * weights : load;
+    return is_zero_bubble(schedule) ? load - 2 * weights : load;
   }
   /// Of a load, from a micro-batch's forward pass to its return.
   [[nodiscard]] double path(double load, double weights) const {
-    return schedule == PipelineSchedule::zero_bubble ? load - weights : load;
+    return is_zero_bubble(schedule) ? load - weights : load;
   }
+  /// How many more micro-batches the first of some stages has in flight than the one behind the
+  /// last: one for each of them, in ZB-H2 two.
+  [[nodiscard]] double apart(std::size_t first, std::size_t last, std::size_t stages) const;
   /// How much longer than a bound on the period some stages from one on keep the micro-batches that
-  /// they have in flight, one for each of them: without the weights of the first. `behind`: the
-  /// same of the next stage; `send`: to it, one way.
+  /// they have in flight: without the weights of the first. `behind`: the same of the next stage;
+  /// `send`: to it, one way.
   [[nodiscard]] static double excess(double path, double bound) { return path - bound; }
-  [[nodiscard]] static double excess(double path, double bound, double send, double behind) {
-    return excess(path, bound) + std::max(0.0, 2 * send + behind);
+  [[nodiscard]] double excess(double path, double bound, double send, double behind) const {
+    return path - apart(0, 0, 2) * bound + std::max(0.0, 2 * send + behind);
   }
   /// Whether the bound is too short for a stage with this excess.
   [[nodiscard]] bool exceeds(double excess, double load, double path) const {

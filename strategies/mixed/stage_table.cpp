@@ -227,7 +227,7 @@ StageTable::Cell StageTable::before(const Sequence& stages, std::size_t s, std::
   const StageCosts::Send& send = (*link.sends)[end];
   one.handed = send.time;
   one.sum += next->sum + 2 * one.handed;
-  one.excess = ClosedForm::excess(path, bound, one.handed, next->excess);
+  one.excess = form_.excess(path, bound, one.handed, next->excess);
   one.after = std::max(one.after, next->after - form_.of_last * load - one.handed);
   // What the stages of a machine hand over among each other takes none of its links.
   one.out = link.together ? next->out : send.on_links;

@@ -68,7 +68,8 @@ TEST_CASE("rearranged: seldom far from the best of all pipelines") {
   const std::vector<std::string> models{"a100-sxm4-40", "v100-sxm2", "t4", "rtx-3090"};
   int near = 0, all = 0;
   for (const PipelineSchedule schedule :
-       {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble, PipelineSchedule::gpipe}) {
+       {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble,
+        PipelineSchedule::zero_bubble_h2, PipelineSchedule::gpipe}) {
     for (int i = 0; i < 4; ++i) {
       const std::size_t first = random() % models.size();
       const World world(

@@ -227,7 +227,8 @@ TEST_CASE("stages: interleaving divides the bubble by the chunks, in the order o
 
 TEST_CASE("stages: the order of all slots has every slot once, after those it needs") {
   for (const PipelineSchedule schedule :
-       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble}) {
+       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble,
+        PipelineSchedule::zero_bubble_h2}) {
     for (std::int32_t stages = 1; stages <= 5; ++stages) {
       for (std::int32_t micro_batches = 1; micro_batches <= 7; ++micro_batches) {
         const std::vector<Slot> order = all_slots(schedule, stages, micro_batches);

@@ -1,4 +1,4 @@
-// Zero-bubble pipelines (ZB-H1): their order by hand, and their bubble by the paper's table.
+// Zero-bubble pipelines (ZB-H1, ZB-H2): their order by hand, and their bubble by the paper's table.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -33,8 +33,9 @@ std::string text_of(const std::vector<Slot>& slots) {
   return text;
 }
 
-/// When the last slot ends; by direction, what one takes. Nothing else takes any time.
-int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<int, 3> times) {
+/// When the last slot ends; by direction, what one takes, and what sending to another stage takes.
+int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<int, 3> times,
+                    int send = 0) {
   std::map<Slot, int> end;
   std::vector<std::size_t> next(by_stage.size());
   std::vector<int> free(by_stage.size());
@@ -51,7 +52,8 @@ int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<i
         before = {slot.stage + 1, slot.micro_batch, Direction::backward};
       }
       if (before.stage >= 0 && !end.contains(before)) continue;
-      const int start = std::max(free[s], before.stage >= 0 ? end.at(before) : 0);
+      const int sent = before.stage == slot.stage ? 0 : send;
+      const int start = std::max(free[s], before.stage >= 0 ? end.at(before) + sent : 0);
       free[s] = end[slot] = start + times[static_cast<std::size_t>(slot.direction)];
       ++next[s];
       progress = true;
@@ -114,6 +116,40 @@ TEST_CASE("zero bubble: bubbles and micro-batches in flight as in the paper's ta
   }
 }
 
+// Qi et al. 2023, figure 3 (bottom): so many more forward passes before the first backward one.
+TEST_CASE("zero bubble: ZB-H2 of four stages and eight micro-batches, by hand") {
+  const auto slots = pipeline(PipelineSchedule::zero_bubble_h2, 4, 8);
+  CHECK(text_of(slots[0]) ==
+        "F0 F1 F2 F3 F4 F5 F6 B0 W0 F7 B1 W1 B2 W2 B3 W3 B4 W4 B5 W5 B6 W6 B7 W7");
+  CHECK(text_of(slots[2]) ==
+        "F0 F1 F2 B0 F3 B1 F4 B2 W0 F5 B3 W1 F6 B4 W2 F7 B5 W3 B6 W4 B7 W5 W6 W7");
+  CHECK(slots[3] == pipeline(PipelineSchedule::zero_bubble, 4, 8)[3]);
+}
+
+// Where a micro-batch is under way for as long as p stages work, stages of ZB-H1 wait for it; those
+// of ZB-H2 have as many micro-batches again.
+TEST_CASE("zero bubble: ZB-H2 takes as long as ZB-H1, and with slow sends less") {
+  const std::array times{1, 1, 1};
+  for (std::int32_t stages = 2; stages <= 8; ++stages) {
+    for (const std::int32_t micro_batches : {2 * stages, 4 * stages, 7 * stages + 1}) {
+      CAPTURE(stages);
+      CAPTURE(micro_batches);
+      const auto h1 = pipeline(PipelineSchedule::zero_bubble, stages, micro_batches);
+      const auto h2 = pipeline(PipelineSchedule::zero_bubble_h2, stages, micro_batches);
+      CHECK(end_of_pipeline(h2, times) == end_of_pipeline(h1, times));
+      const std::vector<int> kept = in_flight(h2, Direction::weights);
+      for (std::int32_t s = 0; s < stages; ++s) {
+        CHECK(kept[static_cast<std::size_t>(s)] ==
+              most_in_flight(PipelineSchedule::zero_bubble_h2, s, stages));
+      }
+      // There and back 2 (p - 1) sends of as long as a forward pass.
+      const int filling = 3 * micro_batches + 2 * (stages - 1) * (1 + 1);
+      CHECK(end_of_pipeline(h2, times, 1) <= filling);
+      if (micro_batches >= 4 * stages) CHECK(end_of_pipeline(h1, times, 1) > filling);
+    }
+  }
+}
+
 // A group's all-gather of gradients once stood before its collectives of forward passes that come
 // first, which then waited for gradients that they do not need.
 TEST_CASE("zero bubble: with tensor-parallel groups no slower than 1F1B") {
@@ -148,6 +184,11 @@ TEST_CASE("zero bubble: a plan in another order is the plan that was asked for i
   split.schedule.rank_lists.resize(plain.schedule.rank_lists.size());
   CHECK(reordered(plain, PipelineSchedule::zero_bubble) == split);
   CHECK(reordered(split, PipelineSchedule::one_f_one_b) == plain);
+  const std::optional<Plan> more = reordered(plain, PipelineSchedule::zero_bubble_h2);
+  REQUIRE(more);
+  CHECK(more->schedule.rank_lists[0].slots ==
+        stage_slots(PipelineSchedule::zero_bubble_h2, 0, 2, 4));
+  CHECK(reordered(*more, PipelineSchedule::zero_bubble) == split);
   CHECK_FALSE(reordered(planned(PipelineSchedule::gpipe), PipelineSchedule::zero_bubble));
   input.micro_batches = 1;
   CHECK_FALSE(reordered(planned(PipelineSchedule::one_f_one_b), PipelineSchedule::zero_bubble));
