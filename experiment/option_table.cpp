@@ -91,7 +91,7 @@ constexpr Option table[] = {
      "dp", member<&Request::data_parallel>,
      {.long_name = "--data-parallel", .strategies = "tensor best", .most = most_parts}},
     {"--vp", "N", plan, cases,
-     "model chunks of each GPU of the pipeline, in Megatron-LM's interleaved 1F1B "
+     "model chunks of each GPU of the pipeline, interleaved as in Megatron-LM "
      "(default: 1; best searches)",
      "vp", member<&Request::virtual_pipeline>,
      {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best", .most = most_parts}},

@@ -43,7 +43,7 @@ std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
 constexpr std::string_view zero_bubble_trainers =
     "zero-bubble orders: the Megatron-LM of their authors runs something like ZB-H1 "
     "(--enable-zero-bubble of github.com/sail-sg/zero-bubble-pipeline-parallelism) and ZB-H2 (with "
-    "--zero-bubble-max-pending-backward of twice the stages), torchtitan with two stages a device; "
+    "--zero-bubble-max-pending-backward of twice the stages), torchtitan ZB-H1 with model chunks; "
     "Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
 
 /// Ties go to the lower link, forwards first. Nothing without the use of hops (link_use).

@@ -67,7 +67,7 @@ std::vector<std::int64_t> blocks_of_torchtitan(const TrainerWords& words, std::i
   constexpr std::string_view each = "parallelism.pipeline_parallel_layers_per_stage";
   // torchtitan/distributed/pipeline_parallel.py: embedding and head count as layers, a schedule
   // with chunks needs two or more, another one none.
-  const bool interleaved = schedule == "Interleaved1F1B";
+  const bool interleaved = schedule == "Interleaved1F1B" || schedule == "InterleavedZeroBubble";
   std::int64_t stages = pipeline * (interleaved ? 2 : 1);
   if (const auto number = words.integer(each)) {
     stages = (blocks + first + last + *number - 1) / *number;
@@ -90,7 +90,7 @@ void read_schedule(const TrainerWords& words, std::int64_t pipeline, LayoutFile&
   constexpr std::string_view key = "parallelism.pipeline_parallel_schedule";
   const std::string name = words.text(key).value_or("1F1B");
   if (pipeline == 1) {
-    if (name != "GPipe" && name != "1F1B" && name != "Interleaved1F1B") {
+    if (name != "GPipe" && name != "1F1B" && !name.starts_with("Interleaved")) {
       file.notes.push_back(
           fmt::format("{}: {}, which nothing reads: without a pipeline there is no schedule",
                       words.where(key), name));
@@ -101,8 +101,10 @@ void read_schedule(const TrainerWords& words, std::int64_t pipeline, LayoutFile&
     file.schedule = strategies::PipelineSchedule::gpipe;
   } else if (name == "1F1B" || name == "Interleaved1F1B") {
     file.schedule = strategies::PipelineSchedule::one_f_one_b;
+  } else if (name == "InterleavedZeroBubble") {
+    file.schedule = strategies::PipelineSchedule::zero_bubble;
   } else {
-    words.refuse(key, "GPipe, 1F1B or Interleaved1F1B");
+    words.refuse(key, "GPipe, 1F1B, Interleaved1F1B or InterleavedZeroBubble");
   }
 }
 

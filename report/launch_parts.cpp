@@ -54,14 +54,17 @@ void CarriedPlan::refuse(const std::string& found, const std::string& accepted) 
                    "accepted: " + accepted);
 }
 
-void CarriedPlan::require_equal_degrees() const {
+void CarriedPlan::require_equal_degrees(bool zero_bubble_chunks) const {
   if (!degrees_.tp || !degrees_.dp || !degrees_.pp || !degrees_.vp) {
     refuse("layers or stages have degrees of their own",
            "equal degrees, as with --strategy tensor and --tp, --pp, --dp; stages of different "
            "degrees with --launch flagscale");
   }
   if (!degrees_.micro_batch) refuse("replicas have unequal shares", "equal ones");
-  if (*degrees_.pp > 1 && degrees_.schedule != strategies::PipelineSchedule::one_f_one_b) {
+  const bool in_chunks = zero_bubble_chunks && *degrees_.vp > 1 &&
+                         degrees_.schedule == strategies::PipelineSchedule::zero_bubble;
+  const bool as_1f1b = degrees_.schedule == strategies::PipelineSchedule::one_f_one_b;
+  if (*degrees_.pp > 1 && !as_1f1b && !in_chunks) {
     refuse("its schedule is not 1F1B", "--schedule 1f1b");
   }
 }

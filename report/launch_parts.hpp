@@ -33,8 +33,8 @@ class CarriedPlan {
   void ask(Trainer trainer) { trainer_ = trainer; }
   [[noreturn]] void refuse(const std::string& found, const std::string& accepted) const;
   /// Refuses stages of different degrees, unequal shares, and of several stages other schedules
-  /// than 1F1B.
-  void require_equal_degrees() const;
+  /// than 1F1B; but ZB-H1 with model chunks, if `zero_bubble_chunks`.
+  void require_equal_degrees(bool zero_bubble_chunks = false) const;
   /// Refuses stages whose groups of devices differ within the stage, and unequal shares.
   void require_equal_groups() const;
   /// Refuses whole experts in tensor groups.

@@ -113,12 +113,18 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
                         *degrees.zero == 3 ? "always" : "never");
   }
   if (pipeline) {
+    const bool zero_bubble = degrees.schedule == strategies::PipelineSchedule::zero_bubble;
+    if (zero_bubble && (overlaps || carried.compiles)) {
+      carried.refuse("its schedule is ZB-H1, and it is compiled", "--schedule 1f1b");
+    }
     text += fmt::format(
         "pipeline_parallel_schedule = \"{}\"\n"
         "pipeline_parallel_microbatch_size = {}\n"
         "module_fqns_per_model_part = [\n{}]\n",
-        *degrees.vp > 1 ? "Interleaved1F1B" : "1F1B", *degrees.micro_batch,
-        modules(carried.blocks_by_stage()));
+        zero_bubble       ? "InterleavedZeroBubble"
+        : *degrees.vp > 1 ? "Interleaved1F1B"
+                          : "1F1B",
+        *degrees.micro_batch, modules(carried.blocks_by_stage()));
   }
   if (overlaps || carried.compiles)
     text += "\n[compile]\nenable = true\ncomponents = [\"model\"]\n";
@@ -136,7 +142,7 @@ std::string torchtitan_toml(const CarriedPlan& carried) {
 }  // namespace
 
 Launch torchtitan_files(const CarriedPlan& carried) {
-  carried.require_equal_degrees();
+  carried.require_equal_degrees(true);
   carried.require_recompute(
       {strategies::Recompute::none, strategies::Recompute::op, strategies::Recompute::full},
       "none, op or full");

@@ -199,7 +199,7 @@ std::optional<PipelineSchedule> schedule_of(const Schedule& schedule, const Degr
     kinds.push_back(*from_text<PipelineSchedule>(word));
   }
   for (const PipelineSchedule kind : kinds) {
-    if (*degrees.vp > 1 && kind != PipelineSchedule::one_f_one_b) continue;
+    if (*degrees.vp > 1 && kind == PipelineSchedule::gpipe) continue;
     const bool same = std::all_of(
         schedule.rank_lists.begin(), schedule.rank_lists.end(), [&](const RankList& list) {
           if (list.slots.empty()) return true;

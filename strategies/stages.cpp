@@ -178,37 +178,49 @@ std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage, std
 std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device, std::int32_t devices,
                                std::int32_t chunks, std::int32_t micro_batches) {
   if (chunks == 1) return stage_slots(schedule, device, devices, micro_batches);
-  ensure(schedule == PipelineSchedule::one_f_one_b && micro_batches % devices == 0,
-         "model chunks are interleaved in 1F1B, in whole groups of micro-batches");
+  ensure(schedule != PipelineSchedule::gpipe && micro_batches % devices == 0,
+         "model chunks are interleaved in whole groups of micro-batches");
   const std::int32_t passes = chunks * micro_batches, group = chunks * devices;
+  const std::int32_t filling = schedule == PipelineSchedule::zero_bubble ? 1 : 2;
   const std::int32_t warm_up =
-      std::min(passes, 2 * (devices - device - 1) + (chunks - 1) * devices);
-  return alternating(warm_up, passes, [&](std::int32_t n, Direction direction) {
-    const std::int32_t turn = n % group / devices;
-    const std::int32_t chunk = direction == Direction::forward ? turn : chunks - 1 - turn;
-    return Slot{chunk * devices + device, n / group * devices + n % devices, direction};
-  });
+      std::min(passes, filling * (devices - device - 1) + (chunks - 1) * devices);
+  const std::vector<Slot> order =
+      alternating(warm_up, passes, [&](std::int32_t n, Direction direction) {
+        const std::int32_t turn = n % group / devices;
+        const std::int32_t chunk = direction == Direction::forward ? turn : chunks - 1 - turn;
+        return Slot{chunk * devices + device, n / group * devices + n % devices, direction};
+      });
+  const bool splits = splits_backward(schedule, static_cast<std::size_t>(devices));
+  return splits ? with_weight_slots(order, device) : order;
 }
 
 std::optional<Plan> reordered(const Plan& plan, PipelineSchedule schedule) {
   const Schedule& own = plan.schedule;
-  const auto stages = static_cast<std::int32_t>(own.rank_lists.size());
-  if (stages < 2 || own.micro_batches < 2) return std::nullopt;
+  const auto devices = static_cast<std::int32_t>(own.rank_lists.size());
+  if (devices < 2 || own.micro_batches < 2) return std::nullopt;
+  const std::int32_t stages =
+      1 + *std::max_element(own.stage_of_layer.begin(), own.stage_of_layer.end());
+  const std::int32_t chunks = stages / devices;
+  const bool whole = stages % devices == 0 && (chunks == 1 || own.micro_batches % devices == 0);
+  if (!whole || (chunks > 1 && schedule == PipelineSchedule::gpipe)) return std::nullopt;
+  const auto slots = [&](PipelineSchedule kind, const RankList& list) {
+    return device_slots(kind, list.slots.front().stage, devices, chunks, own.micro_batches);
+  };
   std::vector<PipelineSchedule> kinds{PipelineSchedule::one_f_one_b};
   if (own.split_backward) {
     kinds = {PipelineSchedule::zero_bubble, PipelineSchedule::zero_bubble_h2};
   }
   const bool known = std::any_of(kinds.begin(), kinds.end(), [&](PipelineSchedule kind) {
     return std::all_of(own.rank_lists.begin(), own.rank_lists.end(), [&](const RankList& list) {
-      return !list.slots.empty() &&
-             list.slots == stage_slots(kind, list.slots.front().stage, stages, own.micro_batches);
+      return !list.slots.empty() && list.slots.front().stage < devices &&
+             list.slots == slots(kind, list);
     });
   });
   if (!known) return std::nullopt;
   Plan other = plan;
   other.schedule.split_backward = splits_backward(schedule, own.rank_lists.size());
   for (RankList& list : other.schedule.rank_lists) {
-    list.slots = stage_slots(schedule, list.slots.front().stage, stages, own.micro_batches);
+    list.slots = slots(schedule, list);
   }
   return other;
 }
@@ -222,8 +234,8 @@ void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t
                      fmt::format("{} a device with {}", counted(chunks, "model chunk"), with),
                      "accepted: " + accepted);
   };
-  if (input.schedule_or_default() != PipelineSchedule::one_f_one_b) {
-    refuse(fmt::format("schedule {}", to_text(input.schedule_or_default())), "schedule 1f1b");
+  if (input.schedule_or_default() == PipelineSchedule::gpipe) {
+    refuse("schedule gpipe", "schedule 1f1b, zero-bubble or zero-bubble-h2");
   }
   if (!devices) return;
   if (*devices < 2) {

@@ -74,8 +74,10 @@ namespace parsim::strategies {
 ///
 ///     (devices - device - 1) · 2 + (chunks - 1) · devices
 ///
-/// forward passes, as in Megatron-LM's forward_backward_pipelining_with_interleaving. `schedule`
-/// and `micro_batches` are as expect_interleavable wants them.
+/// forward passes, as in Megatron-LM's forward_backward_pipelining_with_interleaving; ZB-H1 has
+/// half of the first summand, ZB-H2 all, and the weight gradients of a backward pass come `device`
+/// passes later (PyTorch's ScheduleInterleavedZeroBubble, for ZB-H1). `schedule` and
+/// `micro_batches` are as expect_interleavable wants them.
 [[nodiscard]] std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device,
                                              std::int32_t devices, std::int32_t chunks,
                                              std::int32_t micro_batches);
@@ -90,15 +92,18 @@ namespace parsim::strategies {
 }
 
 /// Which part of 1F1B's time ZB-H1 takes, with equal stages, and forward and the halves of backward
-/// that take equally long: (m + (p - 1) / 3) / (m + p - 1). See stage_slots.
-[[nodiscard]] constexpr double zero_bubble_gain(std::size_t stages, std::int32_t micro_batches) {
-  const auto work = static_cast<double>(micro_batches), fills = static_cast<double>(stages) - 1;
+/// that take equally long: (m + (p - 1) / 3v) / (m + (p - 1) / v), with v model chunks a device.
+/// See device_slots.
+[[nodiscard]] constexpr double zero_bubble_gain(std::size_t devices, std::size_t chunks,
+                                                std::int32_t micro_batches) {
+  const auto work = static_cast<double>(micro_batches);
+  const double fills = static_cast<double>(devices - 1) / static_cast<double>(chunks);
   return (work + fills / 3) / (work + fills);
 }
 
 /// A plan's stages in the order of a schedule: nothing if one micro-batch or stage leaves nothing
-/// to order, or if the plan's own order is none of 1F1B, ZB-H1 and ZB-H2 of a stage each for its
-/// rank lists.
+/// to order, or if the plan's own order is none of 1F1B, ZB-H1 and ZB-H2 of as many stages
+/// for each rank list.
 [[nodiscard]] std::optional<Plan> reordered(const Plan& plan, PipelineSchedule schedule);
 
 /// The slots of all stages in an order in which they can be worked through one by one: any subset

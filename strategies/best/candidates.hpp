@@ -99,7 +99,7 @@ class MemorySearch {
 
  private:
   /// Whether sends may take so long, in a step that takes so long, that more micro-batches in
-  /// flight help. `plan`: a pipeline of a stage for each rank list.
+  /// flight help. `plan`: a pipeline with as many stages for each rank list.
   [[nodiscard]] bool waits_for_sends(const Plan& plan, Seconds step) const;
   /// Of the plan in its order.
   ///

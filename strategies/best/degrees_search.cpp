@@ -154,8 +154,9 @@ class Placements {
           Placed one{arrangings_.size() - 1, degrees,
                      tensor::in_groups(input, order, degrees.tensor, degrees.context)};
           one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
-          const bool free = !input.schedule && degrees.chunks == 1 && degrees.micro_batches > 1;
-          if (free) one.gain = zero_bubble_gain(degrees.pipeline, degrees.micro_batches);
+          if (!input.schedule && degrees.micro_batches > 1) {
+            one.gain = zero_bubble_gain(degrees.pipeline, degrees.chunks, degrees.micro_batches);
+          }
           one.slowdown = forecast.slowdown(degrees, one.devices);
           one.fits_easily = forecast.fits_easily(degrees, one.devices);
           one.step = one.gain * group.arranging.least_step(degrees, one.devices);

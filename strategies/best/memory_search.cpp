@@ -273,24 +273,25 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
 
 bool MemorySearch::waits_for_sends(const Plan& plan, Seconds step) const {
   // A stage of ZB-H1 has as many micro-batches in flight as there are stages from it on. With equal
-  // ones it waits if a send takes more than a sixth of what a stage does with a micro-batch.
+  // ones it waits if a send takes more than a sixth of what a device does with a micro-batch.
   constexpr double enough = 1.0 / 8;
   const Schedule& schedule = plan.schedule;
-  const std::size_t stages = schedule.rank_lists.size();
+  const std::size_t devices = schedule.rank_lists.size();
   const double period = step.count() / schedule.micro_batches;
   const double samples = static_cast<double>(plan.batch) / schedule.micro_batches;
-  std::vector<DeviceId> senders(stages);
+  std::vector<DeviceId> senders(devices);
   for (const RankList& list : schedule.rank_lists) {
     senders[static_cast<std::size_t>(list.slots.front().stage)] = list.devices.front();
   }
-  std::vector<bool> begun(stages, false);
+  std::vector<bool> begun(schedule.stage_of_layer.size(), false);
   for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
     const auto stage = static_cast<std::size_t>(schedule.stage_of_layer[l]);
     if (begun[stage]) continue;
     begun[stage] = true;
     if (stage == 0) continue;
     const Bytes sent{static_cast<std::int64_t>(boundary_[l] * samples)};
-    const Seconds time = input_.cost.transfer(senders[stage - 1], senders[stage], sent);
+    const Seconds time =
+        input_.cost.transfer(senders[(stage - 1) % devices], senders[stage % devices], sent);
     if (time.count() > enough * period) return true;
   }
   return false;
@@ -303,8 +304,12 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
   std::optional<Plan> split;
   if (!input_.schedule) split = reordered(plan, PipelineSchedule::zero_bubble);
+  const std::vector<std::int32_t>& of_layer = plan.schedule.stage_of_layer;
+  const std::size_t devices = plan.schedule.rank_lists.size();
+  const auto stages =
+      static_cast<std::size_t>(1 + *std::max_element(of_layer.begin(), of_layer.end()));
   const double gain =
-      split ? zero_bubble_gain(plan.schedule.rank_lists.size(), plan.schedule.micro_batches) : 1;
+      split ? zero_bubble_gain(devices, stages / devices, plan.schedule.micro_batches) : 1;
   PricedPlan like;
   like.origin = origin;
   bool near = false;

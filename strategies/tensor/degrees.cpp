@@ -140,7 +140,7 @@ std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages
   return numbers;
 }
 
-/// Model chunks of a device: as many as asked for, or, where stages are of blocks and run in 1F1B,
+/// Model chunks of a device: as many as asked for, or, where stages are of blocks and not in GPipe,
 /// powers of two, if they may be chosen; each chunk has a unit.
 std::vector<std::size_t> chunk_numbers(const StrategyInput& input, std::size_t stages,
                                        std::size_t units) {
@@ -150,7 +150,7 @@ std::vector<std::size_t> chunk_numbers(const StrategyInput& input, std::size_t s
   if (asked > 1) return {asked};
   std::vector<std::size_t> numbers{1};
   const bool blocks = units != input.network.layers.size();
-  const bool ordered = input.schedule_or_default() != PipelineSchedule::one_f_one_b;
+  const bool ordered = input.schedule == PipelineSchedule::gpipe;
   if (!input.searches_chunks || stages < 2 || !blocks || ordered) return numbers;
   for (std::size_t number = 2; number <= most_chunks && number * stages <= units; number *= 2) {
     numbers.push_back(number);

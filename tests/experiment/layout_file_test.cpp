@@ -198,7 +198,8 @@ blocks = "5"
         "accepted: micro-batches in a multiple of the pipeline stages\n");
   folder.write("l.toml", interleaved);
   CHECK(run(folder, {"simulate"}, {"--batch", "8", "--schedule", "gpipe"}).err ==
-        "parsim: layout: 2 model chunks a device with schedule gpipe; accepted: schedule 1f1b\n");
+        "parsim: layout: 2 model chunks a device with schedule gpipe; accepted: schedule 1f1b, "
+        "zero-bubble or zero-bubble-h2\n");
   CHECK(run(folder, {"simulate"}, {"--vp", "2"}).err ==
         "parsim: --vp: given together with --layout; accepted: one of the two, the layout decides "
         "it already\n");

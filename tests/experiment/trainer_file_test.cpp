@@ -62,7 +62,7 @@ TEST_CASE(
         std::vector<std::string>{"t.toml:5:parallelism.pipeline_parallel_schedule: ZBVZeroBubble, "
                                  "which nothing reads: without a pipeline there is no schedule"});
   CHECK(read(pipelines(1, "Interleaved1F1B"), "t.toml").notes.empty());
-  CHECK(refusal(pipelines(2, "ZBVZeroBubble"), "t.toml").find("GPipe, 1F1B or Interleaved1F1B") !=
+  CHECK(refusal(pipelines(2, "ZBVZeroBubble"), "t.toml").find("InterleavedZeroBubble") !=
         std::string::npos);
 }
 
@@ -73,6 +73,7 @@ TEST_CASE("trainer file: torchtitan's layers of a stage count embedding and head
   };
   CHECK(read(stages("Interleaved1F1B", 1), "t.toml").layout.stages.size() == 10);  // 8 + 2 layers
   CHECK(read(stages("Interleaved1F1B", 3), "t.toml").layout.stages.size() == 4);
+  CHECK(read(stages("InterleavedZeroBubble", 3), "t.toml").layout.stages.size() == 4);
   CHECK(read(stages("1F1B", 5), "t.toml").layout.stages.size() == 2);
   CHECK(refusal(stages("1F1B", 4), "t.toml") ==
         "t.toml:4:parallelism.pipeline_parallel_layers_per_stage: 8 blocks in 3 stages over 2 "
@@ -394,12 +395,11 @@ TEST_CASE("trainer file: what a layout cannot say is refused by key") {
   CHECK(refusal("[parallelism]\ntensor_parallel_degre = 2\n", "t.toml") ==
         "t.toml:2:parallelism.tensor_parallel_degre: unknown key; accepted: keys of torchtitan's "
         "Parallelism; did you mean 'tensor_parallel_degree'?");
-  CHECK(
-      refusal("[parallelism]\npipeline_parallel_degree = 2\n"
-              "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
-              "t.toml") ==
-      "t.toml:3:parallelism.pipeline_parallel_schedule: 'ZBVZeroBubble'; accepted: GPipe, 1F1B or "
-      "Interleaved1F1B");
+  CHECK(refusal("[parallelism]\npipeline_parallel_degree = 2\n"
+                "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
+                "t.toml") ==
+        "t.toml:3:parallelism.pipeline_parallel_schedule: 'ZBVZeroBubble'; accepted: GPipe, "
+        "1F1B, Interleaved1F1B or InterleavedZeroBubble");
   CHECK(refusal("hetero_process_meshes: [2, 1, 1, 2]\n", "f.yaml").find("of each mesh") !=
         std::string::npos);
   CHECK(refusal("model: {tensor_model_parallel_size: 2}\n", "f.yaml") ==

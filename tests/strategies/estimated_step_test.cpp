@@ -38,7 +38,9 @@ TEST_CASE("estimated step: with many micro-batches as the whole walk, within two
   for (const Repeated& one :
        {Repeated{1, 1, 3}, Repeated{4, 2, 0}, Repeated{4, 1, 0, PipelineSchedule::zero_bubble},
         Repeated{4, 1, 0, PipelineSchedule::gpipe}, Repeated{4, 1, 0, one_f_one_b, true},
-        Repeated{4, 2, 0, one_f_one_b, true}}) {
+        Repeated{4, 2, 0, one_f_one_b, true}, Repeated{4, 2, 0, PipelineSchedule::zero_bubble},
+        Repeated{4, 1, 0, PipelineSchedule::zero_bubble_h2, true},
+        Repeated{4, 2, 0, PipelineSchedule::zero_bubble_h2, true}}) {
     StrategyInput input = (one.mixed ? mixed : alike).input(256);
     input.tensor_parallel = 1;
     input.pipeline_parallel = one.stages;

@@ -33,13 +33,17 @@ std::string text_of(const std::vector<Slot>& slots) {
   return text;
 }
 
-/// When the last slot ends; by direction, what one takes, and what sending to another stage takes.
+/// When the last slot ends, of lists of devices; by direction, what one takes, and what sending to
+/// another stage takes.
 int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<int, 3> times,
                     int send = 0) {
   std::map<Slot, int> end;
   std::vector<std::size_t> next(by_stage.size());
   std::vector<int> free(by_stage.size());
-  const auto last = static_cast<std::int32_t>(by_stage.size()) - 1;
+  std::int32_t last = 0;
+  for (const std::vector<Slot>& slots : by_stage) {
+    for (const Slot& slot : slots) last = std::max(last, slot.stage);
+  }
   for (bool progress = true; progress;) {
     progress = false;
     for (std::size_t s = 0; s < by_stage.size(); ++s) {
@@ -146,6 +150,50 @@ TEST_CASE("zero bubble: ZB-H2 takes as long as ZB-H1, and with slow sends less")
       const int filling = 3 * micro_batches + 2 * (stages - 1) * (1 + 1);
       CHECK(end_of_pipeline(h2, times, 1) <= filling);
       if (micro_batches >= 4 * stages) CHECK(end_of_pipeline(h1, times, 1) > filling);
+    }
+  }
+}
+
+// PyTorch's ScheduleInterleavedZeroBubble of two devices with two stages each and four
+// micro-batches.
+TEST_CASE("zero bubble: model chunks in the orders of ZB-H1 and ZB-H2, by hand") {
+  const auto text = [](PipelineSchedule schedule, std::int32_t device) {
+    std::string all;
+    for (const Slot& slot : device_slots(schedule, device, 2, 2, 4)) {
+      all += text_of({slot}) + (slot.stage < 2 ? " " : "' ");
+    }
+    return all;
+  };
+  CHECK(text(PipelineSchedule::zero_bubble, 0) ==
+        "F0 F1 F0' F1' B0' W0' F2 B1' W1' F3 B0 W0 F2' B1 W1 F3' B2' W2' B3' W3' B2 W2 B3 W3 ");
+  CHECK(text(PipelineSchedule::zero_bubble, 1) ==
+        "F0 F1 F0' B0' F1' B1' W0' F2 B0 W1' F3 B1 W0 F2' B2' W1 F3' B3' W2' B2 W3' B3 W2 W3 ");
+  CHECK(text(PipelineSchedule::zero_bubble_h2, 1) == text(PipelineSchedule::zero_bubble, 1));
+  CHECK(text(PipelineSchedule::zero_bubble_h2, 0).starts_with("F0 F1 F0' F1' F2 B0' W0' "));
+}
+
+// As without chunks, of passes that are shorter by their number.
+TEST_CASE("zero bubble: the bubble with model chunks is (p - 1)(T_F + T_B - T_W) of a chunk") {
+  for (const std::array<int, 3> times : {std::array{1, 1, 1}, {3, 4, 2}, {10, 12, 8}, {2, 2, 1}}) {
+    const auto [forward, backward, weights] = times;
+    for (const std::int32_t devices : {2, 3, 4, 8}) {
+      for (const std::int32_t chunks : {2, 3}) {
+        for (const std::int32_t micro_batches : {devices, 4 * devices}) {
+          CAPTURE(devices);
+          CAPTURE(chunks);
+          CAPTURE(micro_batches);
+          for (const auto schedule :
+               {PipelineSchedule::zero_bubble, PipelineSchedule::zero_bubble_h2}) {
+            std::vector<std::vector<Slot>> by_device;
+            for (std::int32_t d = 0; d < devices; ++d) {
+              by_device.push_back(device_slots(schedule, d, devices, chunks, micro_batches));
+            }
+            CHECK(end_of_pipeline(by_device, times) ==
+                  chunks * micro_batches * (forward + backward + weights) +
+                      (devices - 1) * (forward + backward - weights));
+          }
+        }
+      }
     }
   }
 }
