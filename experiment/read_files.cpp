@@ -42,7 +42,7 @@ std::set<std::string> named_in_rows(const std::string& text, const std::string& 
   std::set<std::string> names;
   try {
     const CsvTable table = read_csv(text, file);
-    for (const char* column : {"network", "cluster", "layout_file", "profile"}) {
+    for (const char* column : {"model", "network", "cluster", "layout_file", "profile"}) {
       for (const CsvTable::Row& row : table.rows) names.insert(table.at(row, column));
     }
   } catch (const InputError&) {  // refused when it is used

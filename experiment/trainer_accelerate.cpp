@@ -182,6 +182,18 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
   }
   if (*file.zero_stage >= 2) file.usual_bucket = strategies::bucket_of_block;
   if (!wraps_blocks(words) && replicas > 1) read_one_unit(words, file);
+  // NO_PREFETCH is the default (utils/dataclasses.py, FullyShardedDataParallelPlugin). FSDP 2 has
+  // no such setting. Gathers and sums share a stream of NCCL.
+  constexpr std::string_view prefetch_at = "fsdp-backward-prefetch";
+  const std::string prefetch = lower_case(words.text(prefetch_at).value_or("no_prefetch"));
+  const bool early = prefetch == "backward_pre" || prefetch == "1";
+  if (file.zero_stage == 3 && words.integer("fsdp-version").value_or(1) == 1 && !early) {
+    file.notes.push_back(
+        fmt::format("{}: without fsdp_backward_prefetch: BACKWARD_PRE, FSDP 1 gathers a block's "
+                    "weights after the sums of the block before; in this step both overlap with "
+                    "kernels, so that it is too short",
+                    words.has(prefetch_at) ? words.where(prefetch_at) : words.file()));
+  }
   if (file.keeps_while_accumulating) {
     file.notes.push_back(
         fmt::format("{}: FSDP 1 keeps gathered weights and whole gradients while micro-batches "

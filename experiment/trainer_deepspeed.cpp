@@ -138,6 +138,11 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
         "zero_optimization"}) {  // the last three are tables
     if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
   }
+  for (const std::string_view key :
+       {"bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states",
+        "fp16.fp16_master_weights_and_grads"}) {
+    if (words.is_on(key)) words.refuse(key, "false: master weights and states are in FP32 here");
+  }
   LayoutFile file;
   TrainerGroups groups;
   constexpr std::string_view tensor_at = "tensor_parallel.autotp_size";

@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/affirmed_words.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/table_formats.hpp"
@@ -37,15 +38,31 @@ InsideLinks nvlink_of(const std::string& architecture) {
   return {architecture < std::string("8") ? LinkKind::nvlink2 : LinkKind::nvlink3, 56.25};
 }
 
-/// x16. The T4s of Amazon's g4dn cannot reach each other's memory either, as the named cluster has
-/// it.
+/// Of x16 what the text's lanes are: "PCIe gen4 x8".
+double share_of_lanes(std::string_view interconnect) {
+  std::string text = affirmed(interconnect);
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return std::string_view(",;()+/").find(c) != std::string_view::npos; }, ' ');
+  for (const std::string_view word : split_at_blanks(text)) {
+    const std::size_t at = word.rfind('x');
+    const bool slot = at == 0 || word.starts_with("gen") || word.starts_with("pcie");
+    if (at == word.npos || !slot) continue;
+    if (const auto lanes = to_number<int>(word.substr(at + 1)))
+      if (*lanes == 1 || *lanes == 2 || *lanes == 4 || *lanes == 8) return *lanes / 16.0;
+  }
+  return 1;
+}
+
+/// x16 unless the text says less. The T4s of Amazon's g4dn cannot reach each other's memory either,
+/// as the named cluster has it.
 InsideLinks pcie_of(const Claim& claim, std::string_view interconnect, const DeviceModel& model) {
   const bool old = model.architecture < std::string("8") && model.architecture.size() == 3;
   LinkKind slot = old ? LinkKind::pcie3 : LinkKind::pcie4;
   if (names(interconnect, "gen3")) slot = LinkKind::pcie3;
   if (names(interconnect, "gen4")) slot = LinkKind::pcie4;
   if (names(interconnect, "gen5")) slot = LinkKind::pcie5;
-  const BytesPerSecond rate = *port_rate(slot);
+  const BytesPerSecond rate{port_rate(slot)->value * share_of_lanes(interconnect)};
   const bool through_host = lacks_peer_access(model) || names(column(claim, "machine"), "g4dn");
   return {pcie_kind(rate, through_host), rate.value / 1e9, false};
 }
@@ -138,19 +155,30 @@ constexpr std::string_view accepted_links =
 }  // namespace
 
 bool names(std::string_view text, std::string_view word) {
-  return plain(text).find(plain(word)) != std::string::npos;
+  return plain(affirmed(text)).find(plain(word)) != std::string::npos;
 }
 
 InsideLinks inside_links(const Claim& claim, const std::string& text, const DeviceModel& model,
                          std::int64_t each) {
-  const bool nvlink =
-      (text.empty() && is_module(model)) ||
-      ((names(text, "nvlink") || names(text, "nvswitch")) && !names(text, "without nvlink"));
+  const std::string letters = plain(text);
+  // Also of a text that names the bridges of other pairs.
+  const bool without = letters.find("withoutnvlink") != letters.npos;
+  const bool nvlink = (text.empty() && is_module(model)) ||
+                      ((names(text, "nvlink") || names(text, "nvswitch")) && !without);
+  const bool of_some = names(text, "bridge") || names(text, "pairs") ||
+                       (names(text, "pcie") && !names(text, "nvswitch") && !is_module(model));
+  if (nvlink && each > 2 && of_some) {
+    throw InputError(location_of(claim, "interconnect"),
+                     fmt::format("'{}' has NVLink between some of {} GPUs", text, each),
+                     "accepted: the links of most pairs alone, as in 'PCIe gen4', or column "
+                     "cluster with a file of all links");
+  }
   if (nvlink) return nvlink_of(model.architecture);
   if (each > 1 && (names_fabric(text) || (text.empty() && has_fabric(model)))) {
     return fabric_of(claim, text, model);
   }
-  if (each > 1 && !text.empty() && !names(text, "pcie") && !names(text, "nvlink")) {
+  const bool denied = letters.find("nvlink") != letters.npos;
+  if (each > 1 && !text.empty() && !names(text, "pcie") && !denied) {
     refuse_interconnect(claim, text);
   }
   return pcie_of(claim, text, model);

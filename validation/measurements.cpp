@@ -180,6 +180,11 @@ constexpr std::pair<std::string_view, std::string_view> former_spellings[] = {
     {"width=", "hidden="},     {"tokens=", "seq_length="},  {"words=", "vocab_size="},
     {"inner=", "ffn_hidden="}, {"key_heads=", "kv_heads="}, {"attention=maps", "attention=eager"}};
 
+/// True of what only `--network` can read, not of a name.
+bool is_call_or_file(std::string_view model) {
+  return model.find(':') != model.npos || model.ends_with(".json") || model.ends_with(".onnx");
+}
+
 std::string with_current_spellings(const std::string& call) {
   if (!call.starts_with("gpt:")) return call;
   std::string result;
@@ -275,9 +280,9 @@ std::vector<Claim> read_measurements(std::string_view csv, const std::string& fi
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
       claim.what[table.columns[i]] = row.fields[i];
     }
-    if (const auto call = claim.what.find("network"); call != claim.what.end()) {
-      call->second = with_current_spellings(call->second);
-    }
+    std::string call = table.at(row, "network");
+    if (call.empty() && is_call_or_file(table.at(row, "model"))) call = table.at(row, "model");
+    if (!call.empty()) claim.what["network"] = with_current_spellings(call);
     if (const auto name = claim.what.find("collective"); name != claim.what.end()) {
       name->second = with_our_spelling(name->second);
     }

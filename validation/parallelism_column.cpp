@@ -13,6 +13,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "validation/affirmed_words.hpp"
 #include "validation/published_machines.hpp"
 
 namespace parsim::validation {
@@ -24,19 +25,18 @@ constexpr std::string_view name = "parallelism";
 bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// The column in small letters; '_' for blanks, hyphens and the x of "TP8xPP4", and between a
-/// number and a letter after it.
+/// What the column affirms, in small letters; '_' for blanks, hyphens and the x of "TP8xPP4", and
+/// between a number and a letter after it.
 std::string plain_text(const Claim& claim) {
   std::string plain;
-  for (const char c : column(claim, name)) {
-    const char small = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char c : affirmed(column(claim, name))) {
     const bool after_number = !plain.empty() && is_digit(plain.back());
-    if (c == ' ' || c == '-' || (small == 'x' && after_number)) {
+    if (c == ' ' || c == '-' || (c == 'x' && after_number)) {
       plain += '_';
       continue;
     }
     if (after_number && is_alnum(c) && !is_digit(c)) plain += '_';
-    plain += small;
+    plain += c;
   }
   return plain;
 }

@@ -17,6 +17,7 @@
 #include "validation/published_kernel.hpp"
 #include "validation/published_keys.hpp"
 #include "validation/published_machines.hpp"
+#include "validation/published_names.hpp"
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
 #include "validation/table_formats.hpp"
@@ -96,6 +97,21 @@ double machines_in(const Claim& claim) { return static_cast<double>(machines_of(
 
 double devices_in(const Claim& claim) {
   return static_cast<double>(count_column(claim, "n_gpus", 1));
+}
+
+/// Samples per second of one of the row's GPUs alone; nothing where that cannot be predicted.
+std::optional<double> rate_alone(const Claim& claim, double factor) {
+  Claim alone = claim;
+  alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
+  alone.what["dp"] = alone.what["global_batch"] = alone.what["placement"] = "";
+  alone.what["zero_group"] = alone.what["zero_range"] = alone.what["parallelism"] = "";
+  try {
+    alone.what["gpu"] = gpu_without_count(claim);
+    const Training one(alone);
+    return one.samples() / one.step(factor);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -381,14 +397,8 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   prediction.verdict = to_text(training.memory().verdict);
   if (shares_layers(claim)) return prediction;
   prediction.baseline_measured = one_device.has_value();
-  if (!one_device) {
-    Claim alone = claim;
-    alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
-    alone.what["dp"] = alone.what["global_batch"] = alone.what["placement"] = "";
-    alone.what["zero_group"] = alone.what["zero_range"] = alone.what["parallelism"] = "";
-    const Training one(alone);
-    one_device = one.samples() / one.step(factor);
-  }
+  if (!one_device) one_device = rate_alone(claim, factor);
+  if (!one_device) return prediction;
   const double seconds = training.samples() / (devices_in(claim) * *one_device);
   prediction.baseline = in_unit_of(claim, training.samples(), seconds);
   return prediction;

@@ -13,10 +13,12 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/options.hpp"
+#include "experiment/trainer_words.hpp"
 #include "networks/networks.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/experts.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/affirmed_words.hpp"
 #include "validation/agreeing_columns.hpp"
 #include "validation/embedded.hpp"
 #include "validation/interconnect_column.hpp"
@@ -112,7 +114,8 @@ std::string column(const Claim& claim, std::string_view name) {
 }
 
 bool column_contains(const Claim& claim, std::string_view name, std::string_view word) {
-  return column(claim, name).find(word) != std::string::npos;
+  return affirmed(column(claim, name)).find(experiment::lower_case(std::string(word))) !=
+         std::string::npos;
 }
 
 std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {

@@ -50,7 +50,7 @@ namespace parsim::validation {
 [[nodiscard]] std::string location_of(const Claim& claim, std::string_view key);
 /// A column, or "".
 [[nodiscard]] std::string column(const Claim& claim, std::string_view name);
-/// True if the column contains the text.
+/// True if what the column affirms (affirmed_words.hpp) contains the text, in capitals or not.
 [[nodiscard]] bool column_contains(const Claim& claim, std::string_view name,
                                    std::string_view word);
 /// A column as a whole number of at least 1, or `otherwise` if it is empty. Throws InputError.

@@ -98,9 +98,12 @@ std::string_view without_count(const Claim& claim, std::string_view text) {
                    "the name alone");
 }
 
-/// Lower-case words after the letters and digits of `name`, outside brackets; a number and what
-/// follows it are two words.
-std::vector<std::string> words_after(std::string_view text, std::string_view name) {
+enum class Brackets { read, skipped };
+
+/// Lower-case words after the letters and digits of `name`; a number and what follows it are two
+/// words.
+std::vector<std::string> words_after(std::string_view text, std::string_view name,
+                                     Brackets brackets) {
   std::vector<std::string> words{""};
   std::size_t left = letters_of(name).size();
   int open = 0;
@@ -111,7 +114,7 @@ std::vector<std::string> words_after(std::string_view text, std::string_view nam
       left -= is_alnum(c) ? 1 : 0;
       continue;
     }
-    const bool kept = open == 0 && (is_alnum(c) || c == '.');
+    const bool kept = (open == 0 || brackets == Brackets::read) && (is_alnum(c) || c == '.');
     const bool after_number =
         !words.back().empty() && std::all_of(words.back().begin(), words.back().end(),
                                              [](char d) { return is_digit(d) || d == '.'; });
@@ -145,14 +148,30 @@ bool describes_card(std::string_view word, std::string_view device) {
   return is_digit(word.front());
 }
 
+/// True for words after a network's name that change neither its layers nor their sizes.
+bool says_nothing_of(std::string_view word, std::string_view network) {
+  constexpr std::string_view plain[] = {"hf",    "base",    "instruct",    "chat",     "it",
+                                        "model", "network", "pretraining", "training", "imagenet"};
+  if (word == "v1.5") return network.starts_with("resnet") && !network.ends_with("_v1");
+  return std::find(std::begin(plain), std::end(plain), word) != std::end(plain);
+}
+
 }  // namespace
 
 std::string named_network(const Claim& claim) {
   const std::string text = column(claim, "model");
-  const std::string_view own = without_maker(text);
+  std::string_view own = without_maker(text);
+  own.remove_prefix(own.rfind('/') + 1);  // of Hugging Face's "owner/name"; npos + 1 is 0
   const auto& ours = networks::all();
   const std::optional<Found> found = find_name(AliasKind::network, claim, own, ours);
   if (!found) refuse_name(claim, "model", own, names_in(ours));
+  for (const std::string& word : words_after(own, found->from, Brackets::read)) {
+    if (says_nothing_of(word, found->name)) continue;
+    throw InputError(location_of(claim, "model"),
+                     fmt::format("unknown word '{}' after the network's name in '{}'", word, text),
+                     "accepted: a name of validation/aliases.toml or of 'parsim list' alone, or "
+                     "column network, which also takes calls such as llama-3-8b:layers=4");
+  }
   return found->name;
 }
 
@@ -162,7 +181,7 @@ std::optional<std::string> known_gpu(const Claim& claim) {
   const auto& ours = topologies::device_models();
   const std::optional<Found> found = find_name(AliasKind::device, claim, own, ours);
   if (!found) return std::nullopt;
-  for (const std::string& word : words_after(own, found->from)) {
+  for (const std::string& word : words_after(own, found->from, Brackets::skipped)) {
     if (describes_card(word, found->name)) continue;
     std::string name = found->from;
     std::transform(name.begin(), name.end(), name.begin(), lower);
@@ -173,6 +192,11 @@ std::optional<std::string> known_gpu(const Claim& claim) {
                                  did_you_mean(name, names_in(ours))));
   }
   return found->name;
+}
+
+std::string gpu_without_count(const Claim& claim) {
+  const std::string text = column(claim, "gpu");
+  return std::string(without_count(claim, text));
 }
 
 std::string named_gpu(const Claim& claim) {

@@ -9,8 +9,9 @@
 
 namespace parsim::validation {
 
-/// parsim's name of the network in column `model`. Throws InputError naming the row for an unknown
-/// one.
+/// parsim's name of the network in column `model`. After it may stand words that change nothing of
+/// it ("-hf", "base", "v1.5" of a ResNet), before it the maker and the owner's folder. Throws
+/// InputError naming the row for an unknown name, and for another word after it: "bloom-7b1".
 [[nodiscard]] std::string named_network(const Claim& claim);
 
 /// parsim's name of the card in column `gpu`: "8x NVIDIA H100 80GB HBM3" of a row of 8 GPUs, or
@@ -21,5 +22,7 @@ namespace parsim::validation {
 [[nodiscard]] std::string named_gpu(const Claim& claim);
 /// The same; nothing for an unknown name.
 [[nodiscard]] std::optional<std::string> known_gpu(const Claim& claim);
+/// Column `gpu` without the number of GPUs before the name.
+[[nodiscard]] std::string gpu_without_count(const Claim& claim);
 
 }  // namespace parsim::validation

@@ -14,6 +14,8 @@
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_words.hpp"
+#include "lowering/recompute.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/layout.hpp"
@@ -117,13 +119,39 @@ ZeroGroup zero_group_of(const Claim& claim) {
   return {0, shards_in_machines(claim)};
 }
 
+/// The truth that a word names, in capitals or not; nothing for another word.
+std::optional<bool> truth_of(const std::string& text) {
+  const std::string small = experiment::lower_case(text);
+  for (const std::string_view word : {"yes", "true", "on", "1"}) {
+    if (small == word) return true;
+  }
+  for (const std::string_view word : {"", "no", "false", "off", "0", "none"}) {
+    if (small == word) return false;
+  }
+  return std::nullopt;
+}
+
+bool true_column(const Claim& claim, std::string_view name) {
+  const std::optional<bool> truth = truth_of(column(claim, name));
+  if (truth) return *truth;
+  throw InputError(location_of(claim, name), fmt::format("'{}'", column(claim, name)),
+                   "accepted: yes or no");
+}
+
 /// Column `recompute`: a word of --recompute, yes for full, no or nothing for none. Without it
-/// `notes` may say what is computed again in torchtitan's words (recompute_text).
-strategies::Recompute recompute_of(const Claim& claim) {
+/// `notes` may say what is computed again in torchtitan's words (recompute_text), whose "selective"
+/// is by operation. Throws InputError for what has nothing to drop.
+strategies::Recompute recompute_of(const Claim& claim, const Network& network) {
+  using enum strategies::Recompute;
   const std::string text = recompute_text(claim);
-  if (text == "yes") return strategies::Recompute::full;
-  if (text.empty() || text == "no") return strategies::Recompute::none;
-  return experiment::parse_spelling<strategies::Recompute>(text, location_of(claim, "recompute"));
+  if (const std::optional<bool> all = truth_of(text)) return *all ? full : none;
+  const auto what =
+      experiment::parse_spelling<strategies::Recompute>(text, location_of(claim, "recompute"));
+  if (what != selective || !lowering::attention_scores(network).empty()) return what;
+  if (column_contains(claim, "framework", "torchtitan")) return op;
+  throw InputError(location_of(claim, "recompute"),
+                   fmt::format("'{}', but fused attention keeps no scores to drop", text),
+                   "accepted: no, pointwise, op (torchtitan's selective), full");
 }
 
 /// Whether gradients are PyTorch's DistributedDataParallel's or FSDP's, which always sum during the
@@ -138,7 +166,7 @@ bool has_torch_buckets(const Claim& claim) {
     }
   }
   for (const std::string_view trainer :
-       {"torchtitan", "HF Trainer", "Hugging Face", "accelerate", "Lightning"}) {
+       {"torchtitan", "HF Trainer", "Hugging Face", "HuggingFace", "accelerate", "Lightning"}) {
     if (column_contains(claim, "framework", trainer)) return true;
   }
   return false;
@@ -247,9 +275,9 @@ RunLayout layout_of(const Claim& claim) {
 }
 
 bool overlaps_products(const Claim& claim) {
-  if (column(claim, "sequence_parallel") != "yes") return false;
+  if (!true_column(claim, "sequence_parallel")) return false;
   constexpr std::string_view feature = "tp-overlap";
-  return column(claim, "tp_overlap") == "yes" || column(claim, "tp_comm_overlap") == "True" ||
+  return true_column(claim, "tp_overlap") || true_column(claim, "tp_comm_overlap") ||
          column_contains(claim, "needs", feature) || column_contains(claim, "soft", feature);
 }
 
@@ -271,7 +299,7 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.reduce_every = reduced_in(claim);
   input.zero_stage = zero_stage_of(claim);
   if (input.zero_stage.value_or(0) > 0) input.zero_group = zero_group_of(claim);
-  input.sequence_parallel = column(claim, "sequence_parallel") == "yes";
+  input.sequence_parallel = true_column(claim, "sequence_parallel");
   input.tensor_overlap = overlaps_products(claim);
   if (!column(claim, "ep").empty()) input.expert_parallel = small_column(claim, "ep");
   input.expert_tensor_parallel = expert_tensor_of(claim, input.network);
@@ -281,7 +309,7 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
     plan = strategies::with_buckets(input, std::move(plan), strategies::bucket_of_block);
   }
   plan = strategies::with_memory_options(input, std::move(plan));
-  const strategies::Recompute what = recompute_of(claim);
+  const strategies::Recompute what = recompute_of(claim, input.network);
   if (what != strategies::Recompute::none) {
     strategies::recompute(input.network, what, plan, small_column(claim, "recompute_every"));
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 
 #include "core/errors.hpp"
@@ -21,6 +22,7 @@
 #include "lowering/memory.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/changes.hpp"
+#include "validation/affirmed_words.hpp"
 #include "validation/agreeing_columns.hpp"
 #include "validation/parallelism_column.hpp"
 #include "validation/published_machines.hpp"
@@ -197,17 +199,29 @@ Precision fp8_recipe_of(const Claim& claim) {
 }  // namespace
 
 Precision precision_of(const Claim& claim) {
-  std::string text = column(claim, "precision");
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto has = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (has("fp8") || has("float8")) return fp8_recipe_of(claim);
-  if (has("tf32")) return Precision::tf32;
-  if (has("bf16")) return Precision::bf16;
-  if (has("amp") || has("fp16") || has("mixed")) return Precision::fp16;
-  if (text.empty() || has("fp32")) return Precision::fp32;
-  throw InputError(location_of(claim, "precision"),
-                   fmt::format("unknown precision '{}'", column(claim, "precision")),
+  const std::string given = column(claim, "precision"), text = affirmed(given);
+  const auto has = [&](std::initializer_list<std::string_view> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](std::string_view word) { return text.find(word) != text.npos; });
+  };
+  const bool fp8 = has({"fp8", "float8"}), tf32 = has({"tf32"}), bf16 = has({"bf16"}),
+             fp16 = has({"fp16"}), fp32 = has({"fp32"}), mixed = has({"amp", "mixed"});
+  // What is kept in a wider format next to that of kernels.
+  const bool kept =
+      mixed || has({"master", "accum", "grad", "reduc", "optim", "state", "weight", "param"});
+  const int named = fp8 + tf32 + bf16 + fp16 + fp32;
+  if (named > 1 && (!kept || tf32 || (bf16 && fp16))) {
+    throw InputError(location_of(claim, "precision"),
+                     fmt::format("'{}' names several precisions", given),
+                     "accepted: that of kernels alone: FP32, TF32, FP16, BF16, FP8 or AMP (column "
+                     "reduce_precision has that of gradients)");
+  }
+  if (fp8) return fp8_recipe_of(claim);
+  if (tf32) return Precision::tf32;
+  if (bf16) return Precision::bf16;
+  if (fp16 || mixed) return Precision::fp16;
+  if (given.empty() || fp32) return Precision::fp32;
+  throw InputError(location_of(claim, "precision"), fmt::format("unknown precision '{}'", given),
                    "accepted: FP32, TF32, FP16, BF16, FP8, AMP, mixed, or nothing for FP32");
 }
 
@@ -245,7 +259,7 @@ sim::Fusion fusion_of(const Claim& claim) {
   // not to.
   if (column_contains(claim, "framework", "Megatron-LM 1.")) return sim::Fusion::none;
   if (column_contains(claim, "framework", "Megatron")) return sim::Fusion::megatron;
-  const std::vector<std::string> items = split_at(column(claim, "framework"), ',');
+  const std::vector<std::string> items = split_at(affirmed(column(claim, "framework")), ',');
   const bool compiled = column_contains(claim, "framework", "compile") ||
                         std::find(items.begin(), items.end(), " fused") != items.end();
   return compiled ? sim::Fusion::compiled : sim::Fusion::none;
@@ -259,17 +273,16 @@ std::optional<Optimizer> optimizer_of(const Claim& claim) {
   constexpr std::pair<std::string_view, Optimizer> known[] = {
       {"adam", Optimizer::adam},     {"adamw", Optimizer::adam},        {"lamb", Optimizer::adam},
       {"lars", Optimizer::momentum}, {"momentum", Optimizer::momentum}, {"sgd", Optimizer::sgd}};
-  std::string text = column(claim, "optimizer");
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string given = column(claim, "optimizer"), text = affirmed(given);
+  const auto has = [&](std::string_view part) { return text.find(part) != text.npos; };
   const std::string word = text.substr(0, text.find_first_of(" ,(+"));
-  if (word == "sgd" && text.find("momentum") != std::string::npos) return Optimizer::momentum;
+  const bool in_bytes = has("8bit") || has("8-bit") || has("4bit") || has("4-bit");
+  if (word == "sgd" && (has("momentum") || has("nesterov"))) return Optimizer::momentum;
   for (const auto& [name, optimizer] : known) {
-    if (word == name) return optimizer;
+    if (word == name && !in_bytes) return optimizer;
   }
-  if (!text.empty()) {
-    throw InputError(location_of(claim, "optimizer"),
-                     fmt::format("'{}'", column(claim, "optimizer")),
+  if (!given.empty()) {
+    throw InputError(location_of(claim, "optimizer"), fmt::format("'{}'", given),
                      "accepted: Adam, AdamW, LAMB, LARS, SGD momentum, or SGD (without momentum)");
   }
   if (column_contains(claim, "workload_detail", "SGD")) return Optimizer::sgd;

@@ -24,6 +24,27 @@ std::string accelerate_refused(const std::string& text) {
   return testing::refusal_of([&] { (void)accelerate_file(text); });
 }
 
+TEST_CASE("accelerate: FSDP that gathers late in the backward pass gets a note") {
+  // Before, the setting was ignored.
+  const auto notes = [](const std::string& more) {
+    return accelerate_file("FSDP\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n" +
+                           more)
+        .notes;
+  };
+  const std::string prefetch = "  fsdp_backward_prefetch: ",
+                    late =
+                        ": without fsdp_backward_prefetch: BACKWARD_PRE, FSDP 1 gathers a block's "
+                        "weights after the sums of the block before; in this step both overlap "
+                        "with kernels, so that it is too short";
+  CHECK(notes(prefetch + "BACKWARD_PRE\n").empty());
+  CHECK(notes(prefetch + "NO_PREFETCH\n  fsdp_version: 2\n").empty());
+  CHECK(notes("  fsdp_version: 2\n").empty());
+  CHECK(notes("") == std::vector{"a.yaml" + late});
+  for (const char* value : {"NO_PREFETCH", "BACKWARD_POST"}) {
+    CHECK(notes(prefetch + value + "\n") == std::vector{"a.yaml:6:fsdp-backward-prefetch" + late});
+  }
+}
+
 TEST_CASE("accelerate: FSDP that wraps no blocks sums one unit after the backward pass") {
   // The default of fsdp_auto_wrap_policy; before, blocks were wrapped in any case: 227 instead of
   // 293 ms and 31 instead of 55 GiB of Llama-3 8B on 8 H100.

@@ -98,6 +98,66 @@ TEST_CASE("own rows: GPUs before the name are those of the row") {
         "(gpus_per_node), before the name, or the name alone");
 }
 
+TEST_CASE("own rows: a network's name has no other words, but may be a call") {
+  // Before, the longest of parsim's names that began the text: bloom-7b1 was BLOOM 176B.
+  const auto named = [](const std::string& model) {
+    std::string name;
+    const std::string refused = testing::refusal_of([&] {
+      return name = network_of(one_row("model,gpu,n_gpus,batch_per_gpu,value,unit",
+                                       "\"" + model + "\",h100-sxm5,1,64,80,ms"));
+    });
+    return refused == "accepted" ? name : refused;
+  };
+  for (const auto& [text, name] :
+       {std::pair{"ResNet-50 v1.5", "resnet50"},
+        {"ResNet-101 v1.5", "resnet101"},
+        {"ResNet-50 v1", "resnet50_v1"},
+        {"resnext50_32x4d", "resnext50_32x4d"},
+        {"VGG-A (11 layers)", "vgg11"},
+        {"OverFeat[fast]", "overfeat"},
+        {"googlenet-v1", "googlenet"},
+        {"BLOOM 176B", "bloom"},
+        {"GPT-3 175B", "gpt-3-175b"},
+        {"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
+        {"llama-3-8b-hf", "llama-3-8b"},
+        {"DeepSeek-V3-Base", "deepseek-v3"},
+        {"llama-3-8b:layers=4", "llama-3-8b:layers=4"},
+        {"gpt:layers=4,width=64,heads=4", "gpt:layers=4,hidden=64,heads=4"}}) {
+    CAPTURE(text);
+    CHECK(named(text) == name);
+  }
+  for (const auto& [text, word] : {std::pair{"bloom-7b1", "7"},
+                                   {"deepseek-v3-lite", "lite"},
+                                   {"Llama-3-8B half depth", "half"},
+                                   {"llama-3-8b+lora", "lora"},
+                                   {"gpt-3-175b (24 of 96 layers)", "24"},
+                                   {"vgg16_bn", "bn"},
+                                   {"resnet50d", "d"},
+                                   {"resnet50x4", "x4"},
+                                   {"resnext50_32x8d", "32"},
+                                   {"mobilenet_v2_1.4", "1.4"},
+                                   {"ResNet-50 (frozen)", "frozen"},
+                                   {"ResNet-50 v1 v1.5", "v1.5"},
+                                   {"ResNet-50 v1.5 forward only", "forward"}}) {
+    CHECK(named(text) ==
+          fmt::format("mine:2:model: unknown word '{}' after the network's name in '{}'; accepted: "
+                      "a name of validation/aliases.toml or of 'parsim list' alone, or column "
+                      "network, which also takes calls such as llama-3-8b:layers=4",
+                      word, text));
+  }
+}
+
+TEST_CASE("own rows: GPUs before the name do not lose the row its prediction") {
+  // Before, the baseline, which is of one GPU, was refused, and the row with it.
+  const auto value = [](const std::string& gpu) {
+    const Prediction prediction = PublishedPredictor({})(of_gpu(gpu, "8"));
+    CHECK(prediction.reason == "");
+    CHECK(prediction.baseline.has_value());
+    return prediction.value;
+  };
+  CHECK(value("8x V100-SXM2") == value("V100-SXM2"));
+}
+
 TEST_CASE("own rows: usual spellings of units and collectives are read") {
   const auto step = [](const std::string& value, const std::string& unit) {
     return one_row("model,gpu,n_gpus,batch_per_gpu,metric,value,unit",
