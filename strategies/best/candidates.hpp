@@ -94,6 +94,9 @@ class MemorySearch {
                                                  std::vector<PricedPlan>* over = nullptr);
   /// Whether the plan is accepted with one of the ZeRO stages and groups.
   [[nodiscard]] bool may_be_accepted(const Plan& plan) const;
+  /// A plan that fits with this recomputation, with less of it where stages or blocks do without,
+  /// unless the input asks for a rule or plans must be accepted.
+  [[nodiscard]] Plan with_less_recompute(Plan plan, Recompute rule) const;
   /// Whether it fits with some of the options, or might with other borders between its stages.
   [[nodiscard]] bool may_fit(const Plan& plan) const;
 

@@ -250,7 +250,11 @@ void move_stages(const StrategyInput& input, lowering::Estimator& estimator, Arr
   moved = move_borders(asked, estimator, std::move(moved), make);
   Plan plan = with_memory_options(asked, std::move(moved.plan));
   if (!accepted(input, plan)) return;
-  candidate.price = estimated_price(as_planned(input), estimator, plan);
+  plan = MemorySearch(input, estimator)
+             .with_less_recompute(std::move(plan), candidate.memory.recompute);
+  const Price price = estimated_price(as_planned(input), estimator, plan);
+  if (candidate.price.better_than(price)) return;
+  candidate.price = price;
   candidate.plan = std::move(plan);
   arrangement.cut.first = std::move(moved.first);
 }

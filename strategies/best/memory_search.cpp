@@ -7,6 +7,7 @@
 #include "lowering/recompute.hpp"
 #include "lowering/zero_schedule.hpp"
 #include "strategies/best/candidates.hpp"
+#include "strategies/best/recomputing_less.hpp"
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/estimated_below.hpp"
@@ -188,6 +189,12 @@ bool MemorySearch::suffices_in_all(const std::vector<lowering::MemoryUse>& uses)
   return needed <= usable;
 }
 
+Plan MemorySearch::with_less_recompute(Plan plan, Recompute rule) const {
+  if (input_.recompute || input_.accepts) return plan;  // trainers have one rule for all blocks
+  const auto end = std::find(recomputes_.begin(), recomputes_.end(), rule) + 1;
+  return recomputing_less(plain_, estimator_, plan, {recomputes_.begin(), end});
+}
+
 void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const Price& limit,
                                 Seconds reach, std::vector<PricedPlan>& fitting,
                                 std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over,
@@ -252,6 +259,7 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       if (r == 0 && limit.fits()) one.price.step = least_step();
       if (relievable) over->push_back(one);
       if (one.price.fits()) {
+        one.plan = with_less_recompute(std::move(one.plan), rule);
         one.price.step = estimated_below(estimator_, one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));
         if (rule != Recompute::full) break;
