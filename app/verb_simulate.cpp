@@ -65,13 +65,14 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
 }
 
 /// The Chrome trace of a run, and of the measured step if there is one.
-std::string trace_text(const experiment::Experiment& experiment, const experiment::Run& run,
-                       const experiment::HardwareRows* rows) {
+std::string trace_text(const experiment::Experiment& experiment, const Plan& plan,
+                       const experiment::Run& run, const experiment::HardwareRows* rows) {
   const bool measured = rows != nullptr && !rows->timelines.empty() && run.result.measured;
   std::vector<lowering::MemoryUse> memory;
   for (const experiment::DeviceResult& device : run.result.devices) memory.push_back(device.memory);
   return report::chrome_trace(run.dag, experiment.cluster, run.timeline,
-                              measured ? &rows->timelines.front() : nullptr, memory);
+                              measured ? &rows->timelines.front() : nullptr, memory,
+                              plan.framework);
 }
 
 }  // namespace
@@ -122,9 +123,9 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
       experiment, run.result, rows || chosen_format(arguments).name == "json");
   if (rows) report::add_hardware(document, {run.result}, *rows);
   if (trace) {
-    const std::string text = path.ends_with(".svg")
-                                 ? report::step_drawing(experiment.cluster, run)
-                                 : trace_text(experiment, run, rows ? &*rows : nullptr);
+    const std::string text =
+        path.ends_with(".svg") ? report::step_drawing(experiment.cluster, run)
+                               : trace_text(experiment, planned.plan, run, rows ? &*rows : nullptr);
     trace->commit(path.ends_with(".gz") ? experiment::gzip(text) : text);
     document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }

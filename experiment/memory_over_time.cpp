@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "lowering/gradient_flow.hpp"
+#include "lowering/kept_activations.hpp"
 #include "lowering/memory.hpp"
 
 namespace parsim::experiment {
@@ -26,10 +27,12 @@ struct Allocation {
 
 class ActivationMemory {
  public:
-  ActivationMemory(const ExecDag& dag, const Timeline& timeline, std::size_t devices)
+  ActivationMemory(const ExecDag& dag, const Timeline& timeline, std::size_t devices,
+                   Framework framework)
       : dag_(dag),
         timeline_(timeline),
-        kept_(lowering::kept_bytes(dag.network, dag.precision)),
+        whole_(lowering::kept_bytes(dag.network, dag.precision)),
+        kept_(whole_),
         source_(lowering::gradient_flow(dag.network).source),
         readers_(dag.network.layers.size()),
         found_(devices) {
@@ -42,6 +45,7 @@ class ActivationMemory {
       note_kernel(OpId{i});
       note_movement(OpId{i});
     }
+    if (framework == Framework::megatron) free_what_is_sent();
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const OpKind kind = dag.kind(OpId{i});
       if (kind == OpKind::compute) add_output(OpId{i});
@@ -56,6 +60,19 @@ class ActivationMemory {
   }
 
  private:
+  /// As lowering::outputs_stay() has it of a plan.
+  void free_what_is_sent() {
+    std::vector<std::set<std::int32_t>> devices(readers_.size());
+    for (const auto& [kernel, times] : times_) {
+      devices[std::get<LayerId>(kernel).index()].insert(std::get<0>(kernel));
+    }
+    kept_ =
+        lowering::kept_bytes(dag_.network, dag_.precision, [&](LayerId producer, LayerId reader) {
+          const std::set<std::int32_t>& reads = devices[reader.index()];
+          return std::any_of(devices[producer.index()].begin(), devices[producer.index()].end(),
+                             [&](std::int32_t device) { return reads.contains(device); });
+        });
+  }
   void note_kernel(OpId id) {
     if (dag_.kind(id) != OpKind::compute) return;
     const OpRecord& record = dag_.record(id);
@@ -91,9 +108,14 @@ class ActivationMemory {
     const std::optional<Moved> moved = moved_by(op);
     if (!moved || ++times_moved_[*moved] > 1) return;
     LayerId layer = std::get<LayerId>(*moved);
-    if (dag_.network[layer].out.region_axis(Dim::expert) == 0) return;
+    const bool of_experts = dag_.network[layer].out.region_axis(Dim::expert) != 0;
     while (lowering::works_in_place(dag_.network[layer].kind))
       layer = dag_.network[layer].inputs[0];
+    const auto* away = std::get_if<Transfer>(&op);
+    Seconds& left = left_[{away != nullptr ? away->from.value : std::get<3>(*moved), layer,
+                           std::get<1>(*moved)}];
+    left = std::max(left, timeline_.spans[id.index()].end);
+    if (!of_experts) return;
     const auto send = [&](DeviceId device, std::int64_t elements) {
       sent_[{device.value, layer, std::get<1>(*moved)}] += elements;
     };
@@ -143,6 +165,11 @@ class ActivationMemory {
     const std::int64_t own = elements * kept_[work.layer.index()];
     const bool dropped = pass == Pass::forward && times.recomputes;
     add(record.device, {span.start, dropped ? span.end : release, Bytes{own}});
+    if (const auto left = left_.find({record.device, work.layer, record.target});
+        left != left_.end()) {
+      const std::int64_t sent = elements * whole_[work.layer.index()] - own;
+      add(record.device, {span.start, left->second, Bytes{sent}});
+    }
     if (pass == Pass::recompute) return;
     const std::vector<Shape> inputs = input_shapes(dag_.network, work.layer);
     for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
@@ -228,7 +255,7 @@ class ActivationMemory {
 
   const ExecDag& dag_;
   const Timeline& timeline_;
-  std::vector<std::int64_t> kept_;  ///< by layer, bytes of an element
+  std::vector<std::int64_t> whole_, kept_;  ///< by layer, bytes of an element; without what is sent
   std::vector<bool> source_;
   std::vector<std::vector<LayerId>> readers_;
   std::vector<std::vector<Allocation>> found_;
@@ -238,14 +265,16 @@ class ActivationMemory {
   std::map<Moved, int> times_moved_{};
   /// By device, layer and micro-batch: elements of tokens of experts that go elsewhere.
   std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, std::int64_t> sent_{};
+  /// By the same: when a device has sent an output, the last time.
+  std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, Seconds> left_{};
 };
 
 }  // namespace
 
 std::vector<std::vector<MemoryChange>> memory_over_time(const ExecDag& dag,
                                                         const Timeline& timeline,
-                                                        std::size_t devices) {
-  return ActivationMemory(dag, timeline, devices).changes();
+                                                        std::size_t devices, Framework framework) {
+  return ActivationMemory(dag, timeline, devices, framework).changes();
 }
 
 }  // namespace parsim::experiment

@@ -1,4 +1,6 @@
 // Which layer outputs the backward pass reads.
+#include "lowering/kept_activations.hpp"
+
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -59,7 +61,24 @@ bool works_in_place(const LayerKind& kind) {
          kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
 }
 
+StaysFor outputs_stay(const Plan& plan) {
+  if (plan.framework != Framework::megatron) return [](LayerId, LayerId) { return true; };
+  return [&layers = plan.layers](LayerId producer, LayerId reader) {
+    const std::vector<DeviceId>& makes = layers[producer.index()].devices;
+    const std::vector<DeviceId>& reads = layers[reader.index()].devices;
+    if (makes == reads) return true;  // nearly always
+    const std::set<DeviceId> among(reads.begin(), reads.end());
+    return std::any_of(makes.begin(), makes.end(),
+                       [&](DeviceId device) { return among.contains(device); });
+  };
+}
+
 std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision) {
+  return kept_bytes(network, precision, [](LayerId, LayerId) { return true; });
+}
+
+std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision,
+                                     const StaysFor& stays) {
   const std::size_t count = network.layers.size();
   const std::int64_t element = element_bytes(precision);
   std::vector<bool> in_fp8(count);        // whether an operand of such a product
@@ -68,16 +87,21 @@ std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision
   for (std::size_t l = 0; l < count; ++l) {
     const Layer& layer = network.layers[l];
     owner[l] = works_in_place(layer.kind) ? owner[layer.inputs[0].index()] : l;
-    if (reads_output(layer.kind)) bytes[owner[l]] = std::max(bytes[owner[l]], element);
+    const auto reads = [&](std::size_t own) { return stays(LayerId{own}, LayerId{l}); };
+    if (reads_output(layer.kind) && reads(owner[l])) {
+      bytes[owner[l]] = std::max(bytes[owner[l]], element);
+    }
     constexpr std::int64_t single = 4;
     const bool loss = layer.kind.as<Loss>() != nullptr;
     if (multiplies_in_fp8(precision) && multiplies_in_fp8(network, LayerId{l})) {
-      in_fp8[owner[layer.inputs[0].index()]] = true;
+      const std::size_t own = owner[layer.inputs[0].index()];
+      in_fp8[own] = in_fp8[own] || reads(own);
       continue;
     }
     for (const LayerId producer : layer.inputs) {
-      std::int64_t& kept = bytes[owner[producer.index()]];
-      if (reads_operands(layer.kind)) kept = std::max({kept, element, loss ? single : 0});
+      const std::size_t own = owner[producer.index()];
+      if (!reads_operands(layer.kind) || !reads(own)) continue;
+      bytes[own] = std::max({bytes[own], element, loss ? single : 0});
     }
   }
   for (std::size_t l = 0; l < count; ++l) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/fp8.hpp"
+#include "lowering/kept_activations.hpp"
 #include "lowering/plan_fragments.hpp"
 #include "lowering/recompute.hpp"
 #include "lowering/zero_schedule.hpp"
@@ -35,7 +36,8 @@ class Accounting {
         gradient_(gradient_bytes(plan_.precision, plan_.reduce_precision)),
         dropped_(parts.dropped),
         drops_(std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end()),
-        bytes_(kept_bytes(network_, plan_.precision)),
+        stays_(outputs_stay(plan_)),
+        bytes_(kept_bytes(network_, plan_.precision, stays_)),
         in_fp8_(network_, plan_.precision),
         kept_(parts.cluster.devices.size()),
         use_(parts.cluster.devices.size()),
@@ -78,6 +80,7 @@ class Accounting {
   std::int64_t element_, gradient_;  ///< bytes of an element, of a parameter's gradient
   const std::vector<bool>& dropped_;
   bool drops_;
+  StaysFor stays_;
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
   Fp8Weights in_fp8_;
   std::vector<Kept> kept_;
@@ -93,7 +96,7 @@ void Accounting::keep_what_is_made_again_from() {
   for (std::size_t l = 0; l < network_.layers.size(); ++l) {
     if (!dropped_[l]) continue;
     for (const LayerId producer : network_.layers[l].inputs) {
-      if (!dropped_[producer.index()]) {
+      if (!dropped_[producer.index()] && stays_(producer, LayerId{l})) {
         bytes_[producer.index()] = std::max(bytes_[producer.index()], element_);
       }
     }
@@ -233,9 +236,9 @@ void Accounting::received(const FanOut::Arrival& arrival, LayerId producer, Laye
     const bool whole_loss = movement.pattern == Pattern::all_gather && scores_[producer.index()] &&
                             network_[reader].kind.as<Loss>() != nullptr;
     if (whole_loss) {  // as of scores that are whole where they are made
-      kept.by_stage[stage] += elements * (bytes_[producer.index()] - element_);
-      kept.largest_gradient =
-          std::max(kept.largest_gradient, 2 * moved * std::max(element_, single));
+      const std::int64_t bytes = std::max(element_, single);
+      kept.by_stage[stage] += elements * (bytes - element_);
+      kept.largest_gradient = std::max(kept.largest_gradient, 2 * moved * bytes);
     }
     if (stays) kept.by_stage[stage] += elements * element_;
     if (for_weights) kept.for_weights[stage] += elements * element_;

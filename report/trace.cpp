@@ -177,7 +177,7 @@ class Processes {
       : dag_(dag), cluster_(cluster), measured_(measured) {}
 
   void append(std::string& out, const Timeline& timeline,
-              std::span<const lowering::MemoryUse> memory) {
+              std::span<const lowering::MemoryUse> memory, Framework framework) {
     changes_.assign(cluster_.devices.size(), {});
     std::string events;
     std::set<Queue> tracks;
@@ -206,7 +206,7 @@ class Processes {
       append_counter(out, process(DeviceId{d}), changes_[d]);
     }
     if (memory.empty()) return;
-    const auto activations = experiment::memory_over_time(dag_, timeline, memory.size());
+    const auto activations = experiment::memory_over_time(dag_, timeline, memory.size(), framework);
     for (std::size_t d = 0; d < memory.size(); ++d) {
       if (memory[d].total() == Bytes{}) continue;
       append_memory(out, process(DeviceId{d}), memory[d], activations[d]);
@@ -303,7 +303,8 @@ void check_trace_length(const Timeline& timeline, std::string_view flag, Seconds
 }
 
 std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timeline& predicted,
-                         const Timeline* measured, std::span<const lowering::MemoryUse> memory) {
+                         const Timeline* measured, std::span<const lowering::MemoryUse> memory,
+                         Framework framework) {
   check_trace_length(predicted, "--trace", Seconds{1e-9}, "nanoseconds");
   std::string out = fmt::format(
       "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"network\":{},\"cluster\":{},\"strategy\":{},"
@@ -311,8 +312,9 @@ std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timel
       json_string(dag.network.name), json_string(cluster.name), json_string(dag.strategy),
       measured == nullptr ? "predicted" : "predicted and measured");
   std::string events;
-  Processes(dag, cluster, false).append(events, predicted, memory);
-  if (measured != nullptr) Processes(dag, cluster, true).append(events, *measured, memory);
+  Processes(dag, cluster, false).append(events, predicted, memory, framework);
+  if (measured != nullptr)
+    Processes(dag, cluster, true).append(events, *measured, memory, framework);
   if (!events.empty()) events.erase(0, 1);  // the comma before the first
   return out + events + "\n]}\n";
 }

@@ -6,6 +6,7 @@
 
 #include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
+#include "core/framework.hpp"
 #include "core/timeline.hpp"
 #include "lowering/memory.hpp"
 
@@ -18,14 +19,15 @@ namespace parsim::report {
 /// in GB/s: of an operation its bytes over its time, of a collective what bytes_received() counts,
 /// equally among its members. With `memory`, by device id, another counter has the memory in GiB:
 /// `states` is weights, gradients, optimizer states and buffers, which stay for the whole step,
-/// `activations` those of experiment::memory_over_time().
+/// `activations` those of experiment::memory_over_time() under `framework`.
 /// With a measured timeline a device is two processes, the predicted one above the measured one.
 /// Source: "Trace Event Format", Google, complete events ("X"), flows ("s", "f"), counters ("C")
 /// and metadata ("M").
 [[nodiscard]] std::string chrome_trace(const ExecDag& dag, const Cluster& cluster,
                                        const Timeline& predicted,
                                        const Timeline* measured = nullptr,
-                                       std::span<const lowering::MemoryUse> memory = {});
+                                       std::span<const lowering::MemoryUse> memory = {},
+                                       Framework framework = Framework::pytorch);
 
 /// Throws InputError at `flag` for a step that 64-bit numbers of `unit` do not hold.
 ///

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/fp8.hpp"
+#include "lowering/kept_activations.hpp"
 #include "lowering/memory.hpp"
 #include "lowering/recompute.hpp"
 #include "lowering/sync.hpp"
@@ -35,6 +36,11 @@ StageCosts::StageCosts(const StrategyInput& input, const std::vector<DeviceClass
   Plan alone = empty_plan(input, "tensor", {workers(input)[0]});
   for (LayerPlan& layer : alone.layers) layer.devices = {workers(input)[0]};
   dropped_ = lowering::dropped_outputs(input.network, with_memory_options(input, alone));
+  stays_ = bytes_;
+  if (input.framework != Framework::megatron) return;
+  stays_ = lowering::kept_bytes(input.network, input.precision, [&](LayerId made, LayerId reader) {
+    return block_[made.index()] == block_[reader.index()];
+  });
 }
 
 const std::vector<std::vector<Cut>>& StageCosts::cuts(std::size_t tensor) {
@@ -149,6 +155,7 @@ const StageCosts::Activations& StageCosts::activations(std::size_t tensor, std::
   const Network& network = input_.network;
   all.kept.assign(blocks() + 1, 0);
   all.dropped.assign(blocks(), 0);
+  all.sent.assign(blocks(), 0);
   all.gradient.assign(blocks(), 0);
   const std::vector<std::vector<Cut>>& split = cuts(tensor);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
@@ -165,6 +172,7 @@ const StageCosts::Activations& StageCosts::activations(std::size_t tensor, std::
       all.dropped[b] += bytes;
     } else {
       all.kept[b + 1] += bytes;
+      all.sent[b] += elements * static_cast<double>(bytes_[l] - stays_[l]);
     }
   }
   for (std::size_t b = 0; b < blocks(); ++b) all.kept[b + 1] += all.kept[b];
@@ -305,6 +313,7 @@ StageCosts::Need StageCosts::need(const StageShape& shape, const Member& member,
   const Activations& acts = activations(member.tensor, samples);
   const auto summed = static_cast<double>(element_bytes(input_.reduce_precision));
   const double arrives = begin > 0 ? bytes_across(begin) * static_cast<double>(samples) : 0;
+  const double leaves = end < blocks() ? acts.sent[end - 1] : 0;
   const auto most = [&](const std::vector<double>& by_block) {
     return *std::max_element(by_block.begin() + static_cast<std::ptrdiff_t>(begin),
                              by_block.begin() + static_cast<std::ptrdiff_t>(end));
@@ -313,10 +322,11 @@ StageCosts::Need StageCosts::need(const StageShape& shape, const Member& member,
   if (begin == 0 && end == blocks()) held -= weights.twice;
   const double buckets =
       2 * std::max(static_cast<double>(input_.bucket.value), weights.largest * summed);
-  const double bucket = replicas < 2 ? 0 : std::min(held * summed, buckets);
+  const bool copied_gradients = replicas > 1 && input_.framework == Framework::pytorch;
+  const double bucket = copied_gradients ? std::min(held * summed, buckets) : 0;
   return {held * (weight + gradient + state) + most(acts.dropped) + most(acts.gradient) +
               std::max(bucket, arrives),
-          acts.kept[end] - acts.kept[begin] + arrives};
+          acts.kept[end] - acts.kept[begin] - leaves + arrives};
 }
 
 std::vector<std::int32_t> StageCosts::most_in_flight(const StageShape& shape,

@@ -88,6 +88,7 @@ class StageCosts {
   };
   struct Activations {
     std::vector<double> kept;      ///< bytes of a micro-batch, of the first n blocks
+    std::vector<double> sent;      ///< by block: those freed if the next one is on other devices
     std::vector<double> dropped;   ///< by block: bytes that are made again
     std::vector<double> gradient;  ///< by block: the largest gradient and its input's
   };
@@ -117,11 +118,12 @@ class StageCosts {
   const std::vector<DeviceClass>& classes_;
   lowering::GradientFlow flow_;
   std::vector<std::vector<Consumer>> readers_;
-  std::vector<std::size_t> first_;   ///< by block its first layer
-  std::vector<std::size_t> block_;   ///< by layer
-  std::vector<double> boundary_;     ///< by layer: a sample's bytes that cross from before it
-  std::vector<bool> dropped_;        ///< by layer: recomputed
-  std::vector<std::int64_t> bytes_;  ///< by layer: of an element that stays
+  std::vector<std::size_t> first_;  ///< by block its first layer
+  std::vector<std::size_t> block_;  ///< by layer
+  std::vector<double> boundary_;    ///< by layer: a sample's bytes that cross from before it
+  std::vector<bool> dropped_;       ///< by layer: recomputed
+  /// By layer: of an element that stays, and that stays if another block is on other devices.
+  std::vector<std::int64_t> bytes_, stays_;
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;
   std::map<std::tuple<std::size_t, std::size_t, std::int64_t>, Passes> passes_;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<double>> updates_;

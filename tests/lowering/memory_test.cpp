@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
+#include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
@@ -287,36 +289,117 @@ TEST_CASE("memory: one bucket is summed in place, with an embedding that stages 
   CHECK(in_one == 2 * 16 * 64 * 4);
 }
 
-// Every stage of a chain of dense layers keeps of a sample what it reads and what it makes, 8
-// numbers each. Of 1F1B's p micro-batches the first device keeps 1 + (p - 1) / (p·v) as many when
-// it is interleaved (Korthikanti et al. 2022, section 4.2.3): with four devices and two chunks 11
-// passes of the 8 that are a device's share of four micro-batches; each later device has two less.
+/// By device: inputs and outputs of stages, 8 numbers each, that a chain of dense layers keeps.
+std::vector<std::int64_t> kept_by_stages(int chunks, int micro_batches, Framework framework) {
+  std::string text = "x: vector 8";
+  for (int s = 0; s < 4 * chunks; ++s) text += "; d" + std::to_string(s) + ": dense 8";
+  const World world(network_of(text + "; loss"), star_of(4, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(micro_batches);
+  input.micro_batches = micro_batches;
+  input.framework = framework;
+  std::vector<std::size_t> first{0};  // the input with the first dense layer
+  for (std::size_t s = 1; s < 4 * static_cast<std::size_t>(chunks); ++s) first.push_back(s + 1);
+  const strategies::Layout layout = strategies::even_layout(
+      first, 1, 1, {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}}, chunks);
+  constexpr std::int64_t sample = 8 * 4;
+  std::vector<std::int64_t> numbers;
+  for (const lowering::MemoryUse& use :
+       strategies::memory_use(input, strategies::plan_layout(input, layout))) {
+    const std::int64_t gradients = 2 * sample;  // of an output and of what it is made from
+    CHECK((use.activations.value - gradients) % sample == 0);
+    numbers.push_back((use.activations.value - gradients) / sample);
+  }
+  return numbers;
+}
+
+// Every stage keeps of a sample what it reads and what it makes. Of 1F1B's p micro-batches the
+// first device keeps 1 + (p - 1) / (p·v) as many when it is interleaved (Korthikanti et al. 2022,
+// section 4.2.3): with four devices and two chunks 11 passes of the 8 that are a device's share of
+// four micro-batches; each later device has two less.
 TEST_CASE("memory: interleaved 1F1B keeps 1 + (p - 1) / (p·v) as much, by hand") {
-  const auto passes = [](int chunks, int micro_batches) {
-    std::string text = "x: vector 8";
-    for (int s = 0; s < 4 * chunks; ++s) text += "; d" + std::to_string(s) + ": dense 8";
-    const World world(network_of(text + "; loss"), star_of(4, "10 GB/s", "1us"));
-    strategies::StrategyInput input = world.input(micro_batches);
-    input.micro_batches = micro_batches;
-    std::vector<std::size_t> first{0};  // the input with the first dense layer
-    for (std::size_t s = 1; s < 4 * static_cast<std::size_t>(chunks); ++s) first.push_back(s + 1);
-    const strategies::Layout layout = strategies::even_layout(
-        first, 1, 1, {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}}, chunks);
-    constexpr std::int64_t sample = 8 * 4;
-    std::vector<std::int64_t> numbers;
-    for (const lowering::MemoryUse& use :
-         strategies::memory_use(input, strategies::plan_layout(input, layout))) {
-      const std::int64_t gradients = 2 * sample;  // of an output and of what it is made from
-      CHECK((use.activations.value - gradients) % (2 * sample) == 0);
-      numbers.push_back((use.activations.value - gradients) / (2 * sample));
-    }
-    return numbers;
-  };
   using Numbers = std::vector<std::int64_t>;
-  CHECK(passes(1, 8) == Numbers{4, 3, 2, 1});
-  CHECK(passes(2, 8) == Numbers{11, 9, 7, 5});
-  CHECK(passes(3, 12) == Numbers{15, 13, 11, 9});
-  CHECK(passes(2, 4) == Numbers{8, 8, 7, 5});  // no more than there are
+  const auto kept = [](int chunks, int micro_batches) {
+    return kept_by_stages(chunks, micro_batches, Framework::pytorch);
+  };
+  CHECK(kept(1, 8) == Numbers{2 * 4, 2 * 3, 2 * 2, 2 * 1});
+  CHECK(kept(2, 8) == Numbers{2 * 11, 2 * 9, 2 * 7, 2 * 5});
+  CHECK(kept(3, 12) == Numbers{2 * 15, 2 * 13, 2 * 11, 2 * 9});
+  CHECK(kept(2, 4) == Numbers{2 * 8, 2 * 8, 2 * 7, 2 * 5});  // no more than there are
+}
+
+// Korthikanti et al. 2022, appendix B: a stage frees its output once it has been sent, and keeps
+// its input. Only the last stage reads its own output, of one micro-batch at a time.
+TEST_CASE("memory: Megatron-LM's pipelines free what they have sent, by hand") {
+  using Numbers = std::vector<std::int64_t>;
+  const auto kept = [](int chunks, int micro_batches) {
+    return kept_by_stages(chunks, micro_batches, Framework::megatron);
+  };
+  CHECK(kept(1, 8) == Numbers{4, 3, 2, 1 + 1});
+  CHECK(kept(2, 8) == Numbers{11, 9, 7, 5 + 1});
+  CHECK(kept(3, 12) == Numbers{15, 13, 11, 9 + 1});
+  CHECK(kept(2, 4) == Numbers{8, 8, 7, 5 + 1});
+}
+
+// With full recomputation and a block for each chunk the first device keeps 2sbh bytes, the input
+// of a block, for each chunk in flight: with four stages, of four micro-batches, or of 1F1B's
+// 2 (p - 1) + (v - 1) p + 1 = 19 chunks where each has one of 4 blocks.
+TEST_CASE("memory: Megatron-LM's pipelines keep a block's input once, by hand") {
+  constexpr std::int32_t width = 64, tokens = 32, blocks = 16;
+  for (const std::int32_t tensor : {1, 2}) {
+    CAPTURE(tensor);
+    const World world(fmt::format("gpt:layers={},hidden={},heads=4,seq_length={},vocab_size=8,"
+                                  "dropout=0",
+                                  blocks, width, tokens),
+                      star_of(4 * static_cast<std::size_t>(tensor), "10 GB/s", "1us"));
+    strategies::StrategyInput input = world.input(16);
+    input.precision = Precision::bf16;
+    input.recompute = strategies::Recompute::full;
+    input.sequence_parallel = tensor > 1;
+    const std::vector<std::size_t> begin = strategies::first_layers_of_blocks(world.network);
+    std::vector<DeviceId> devices;
+    for (std::int32_t d = 0; d < 4 * tensor; ++d) devices.emplace_back(d);
+    /// Inputs or outputs of blocks that 16 micro-batches keep and `few` do not.
+    const auto more = [&](Framework framework, std::int32_t chunks, std::int32_t few) {
+      input.framework = framework;
+      std::vector<std::size_t> first;
+      for (std::int32_t s = 0; s < 4 * chunks; ++s) {
+        first.push_back(begin[static_cast<std::size_t>(s * blocks / (4 * chunks))]);
+      }
+      const auto layout =
+          strategies::even_layout(first, static_cast<std::size_t>(tensor), 1, devices, chunks);
+      const auto of = [&](std::int32_t micro_batches) {
+        input.batch = input.micro_batches.emplace(micro_batches);
+        const Plan plan =
+            strategies::with_memory_options(input, strategies::plan_layout(input, layout));
+        return strategies::memory_use(input, plan)[0].activations.value;
+      };
+      // Beside them, two bytes a token of the first block's data.
+      return (of(16) - of(few)) / (2 * tokens * width / tensor);
+    };
+    CHECK(more(Framework::megatron, 1, 1) == (4 - 1) * 4);
+    CHECK(more(Framework::pytorch, 1, 1) == (4 - 1) * (4 + 1));
+    CHECK(more(Framework::megatron, 4, 4) == 19 - 16);
+    CHECK(more(Framework::pytorch, 4, 4) == (19 - 16) * 2);
+  }
+}
+
+TEST_CASE("memory: what a stage reads itself stays after it has been sent, by hand") {
+  // Stage 0 has x, makes a and b, and reads a; stage 1 reads both, and the loss what it makes.
+  const World world(network_of("x: vector 4; a: dense 4; b: dense 4; c: dense 4 (a); "
+                               "d: dense 4 (b); add (c d); loss"),
+                    star_of(2, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(1);
+  input.micro_batches = 1;
+  const auto layout = strategies::even_layout({0, 3}, 1, 1, {DeviceId{0}, DeviceId{1}});
+  const auto kept = [&](Framework framework, std::size_t stage) {
+    input.framework = framework;
+    const auto uses = strategies::memory_use(input, strategies::plan_layout(input, layout));
+    return uses[stage].activations.value / (4 * 4) - 2;  // gradients: of an output and its input
+  };
+  CHECK(kept(Framework::pytorch, 0) == 3);
+  CHECK(kept(Framework::megatron, 0) == 2);
+  CHECK(kept(Framework::pytorch, 1) == 3);
+  CHECK(kept(Framework::megatron, 1) == 3);
 }
 
 TEST_CASE("memory: a device receives of a gathered tensor what it does not have, by hand") {

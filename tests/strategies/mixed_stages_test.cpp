@@ -480,16 +480,21 @@ TEST_CASE("mixed stages: the search counts memory as plans do, within five per c
                              *placement.take(member.of_class, member.tensor, member.count),
                              member.samples});
   }
-  const Plan plan = strategies::plan_layout(input, layout);
-  const auto uses = lowering::memory_use(world.network, world.cluster, plan);
-  for (std::size_t s = 0; s < shapes.size(); ++s) {
-    CAPTURE(s);
-    const auto need =
-        costs.need(shapes[s], shapes[s].members[0], blocks[s], blocks[s + 1], *input.micro_batches);
-    const double in_flight = static_cast<double>(shapes.size() - s);
-    const auto used =
-        static_cast<double>(uses[layout.stages[s].groups[0][0].index()].total().value);
-    CHECK(need.once + need.each * in_flight == testing::approx(used).epsilon(0.05));
+  for (const Framework framework : {Framework::pytorch, Framework::megatron}) {
+    CAPTURE(to_text(framework));
+    input.framework = framework;
+    StageCosts counted(input, classes);
+    const Plan plan = strategies::plan_layout(input, layout);
+    const auto uses = lowering::memory_use(world.network, world.cluster, plan);
+    for (std::size_t s = 0; s < shapes.size(); ++s) {
+      CAPTURE(s);
+      const auto need = counted.need(shapes[s], shapes[s].members[0], blocks[s], blocks[s + 1],
+                                     *input.micro_batches);
+      const double in_flight = static_cast<double>(shapes.size() - s);
+      const lowering::MemoryUse& use = uses[layout.stages[s].groups[0][0].index()];
+      CHECK(need.once + need.each * in_flight ==
+            testing::approx(static_cast<double>(use.total().value)).epsilon(0.05));
+    }
   }
 }
 
