@@ -37,6 +37,17 @@ std::map<DeviceId, Contribution> contributions(std::span<const Need> needs) {
   return by_device;
 }
 
+/// In the plan's order, so that the order of messages does not depend on how a cluster numbers its
+/// devices.
+std::vector<DeviceId> devices_of(std::span<const Need> needs) {
+  std::vector<DeviceId> devices;
+  std::set<DeviceId> known;
+  for (const Need& need : needs) {
+    if (known.insert(need.device).second) devices.push_back(need.device);
+  }
+  return devices;
+}
+
 /// The region of a part that the contribution covers, in disjoint boxes.
 std::vector<Region> pieces_of(const Contribution& c, const Region& part) {
   std::vector<Region> boxes;
@@ -222,6 +233,7 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
   if (tensor.aligned(needs)) return result;
 
   const std::map<DeviceId, Contribution> given = contributions(needs);
+  const std::vector<DeviceId> senders = devices_of(needs);
   std::vector<Flow> flows;
   for (const Owner& owner : tensor.owners()) {
     std::vector<Movement> outside = from_outside(tensor, owner, given);
@@ -234,7 +246,8 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
       const DeviceId to = cells[static_cast<std::size_t>(c)].device;
       const auto here = given.find(to);
       const std::int64_t replica = here == given.end() ? 0 : here->second.replica;
-      for (const auto& [from, contribution] : given) {
+      for (const DeviceId from : senders) {
+        const Contribution& contribution = given.at(from);
         if (contribution.replica != replica) continue;
         for (const Region& piece : pieces_of(contribution, owner.region)) {
           result.direct = result.direct && from == to;

@@ -108,8 +108,14 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
     const double memory = model.memory_rate.value;
     if (shape.memory_rate == 0 || memory < shape.memory_rate) shape.memory_rate = memory;
   }
-  const auto most = std::max_element(by_node.begin(), by_node.end(), [](auto& a, auto& b) {
-    return a.second.size() < b.second.size();
+  // Of machines with as many members the one with the slowest links inside: which of them a cluster
+  // lists first decides nothing.
+  const auto inside_rate = [&](const std::vector<DeviceId>& members) {
+    return members.size() < 2 ? 0 : between(members[0], members[1]).rate.value;
+  };
+  const auto most = std::max_element(by_node.begin(), by_node.end(), [&](auto& a, auto& b) {
+    return std::pair(a.second.size(), -inside_rate(a.second)) <
+           std::pair(b.second.size(), -inside_rate(b.second));
   });
   shape.ranks = static_cast<std::int32_t>(group.size());
   shape.fewest_nodes = fewest_nodes(shape.ranks);
@@ -129,7 +135,8 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
       longest = std::max(longest, ring.hops[i].latency);
       const std::optional<LinkKind> kind = kind_of(cluster_, ring.hops[i]);
       guessed = guessed || (inside && is_guessed(cluster_, ring.hops[i]));
-      if (inside) inside_link = &cluster_[ring.hops[i].hops.front().link];
+      if (inside && cluster_[next].node == most->first)
+        inside_link = &cluster_[ring.hops[i].hops.front().link];
       std::optional<LinkKind>& decides = inside ? within : shape.kind;
       if (kind && (!decides || family_of(*kind) > family_of(*decides))) decides = kind;
       shape.switched = shape.switched && (!inside || ring.hops[i].hops.size() > 1);

@@ -55,8 +55,12 @@ UnitShares shares_by_given_speeds(const StrategyInput& input, const Roles& roles
         "accepted: one for each device, in their order");
   }
   const double sum = std::accumulate(input.speeds.begin(), input.speeds.end(), 0.0);
+  const std::vector<DeviceId> listed = devices_of(input.cluster, DeviceKind::gpu);
   std::vector<double> speeds;
-  for (const double speed : input.speeds) speeds.push_back(speed / sum);
+  for (const DeviceId device : devices) {
+    const auto at = std::find(listed.begin(), listed.end(), device) - listed.begin();
+    speeds.push_back(input.speeds[static_cast<std::size_t>(at)] / sum);
+  }
   std::vector<std::size_t> each(devices.size());
   std::iota(each.begin(), each.end(), std::size_t{0});
   UnitShares shares;

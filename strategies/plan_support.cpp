@@ -37,10 +37,14 @@ struct Standing {
   double outside = 0;  ///< bytes/s of all links to other machines
   std::size_t gpus = 0;
   double inside = 0;  ///< bytes/s of all links within
+  double speed = 0;   ///< FLOP/s of all GPUs
+  std::int64_t memory = 0;
+  std::string names{};  ///< of the GPUs' types
   friend auto operator<=>(const Standing&, const Standing&) = default;
 };
 
-std::vector<Standing> standings(const Cluster& cluster, const std::vector<DeviceId>& gpus) {
+std::vector<Standing> standings(const StrategyInput& input, const std::vector<DeviceId>& gpus) {
+  const Cluster& cluster = input.cluster;
   std::vector<Standing> all(cluster.nodes.size());
   const auto node_of = [&](const Port& port) {
     const auto index = static_cast<std::size_t>(port.index);
@@ -56,7 +60,11 @@ std::vector<Standing> standings(const Cluster& cluster, const std::vector<Device
     }
   }
   for (const DeviceId gpu : gpus) {
-    if (const NodeId node = cluster[gpu].node; node.valid()) ++all[node.index()].gpus;
+    Standing& machine = all[cluster[gpu].node.index()];
+    ++machine.gpus;
+    machine.speed += cluster.model(gpu).peak_at(input.precision).value;
+    machine.memory += cluster[gpu].memory.value;
+    machine.names += cluster.model(gpu).name + ' ';
   }
   return all;
 }
@@ -70,10 +78,9 @@ std::vector<DeviceId> workers(const StrategyInput& input) {
                      "at least one device that is not a CPU");
   }
   if (input.cluster.nodes.size() < 2) return gpus;
-  const std::vector<Standing> standing = standings(input.cluster, gpus);
-  const auto of = [&](DeviceId gpu) {
-    const NodeId node = input.cluster[gpu].node;
-    return node.valid() ? standing[node.index()] : Standing{};
+  const std::vector<Standing> standing = standings(input, gpus);
+  const auto of = [&](DeviceId gpu) -> const Standing& {
+    return standing[input.cluster[gpu].node.index()];
   };
   std::stable_sort(gpus.begin(), gpus.end(), [&](DeviceId a, DeviceId b) { return of(a) > of(b); });
   return gpus;

@@ -14,8 +14,9 @@ namespace parsim::strategies {
 
 /// The devices strategies place layers on: the GPUs of the machine whose links to others have the
 /// highest rate together first; among equals of the one with most GPUs, then with the fastest links
-/// inside, then as the cluster lists them. So a file's order of unlike machines decides neither
-/// which devices are left out nor where a pipeline begins. Throws InputError if there are none.
+/// inside, then with the fastest GPUs, then with most memory, then as the cluster lists them. So a
+/// file's order of unlike machines decides neither which devices are left out nor where a pipeline
+/// begins. Throws InputError if there are none.
 [[nodiscard]] std::vector<DeviceId> workers(const StrategyInput& input);
 
 /// Splits the samples of a micro-batch evenly over `devices`. One device: no cut.

@@ -233,10 +233,13 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
   std::vector<double>& times = known->second;
   times.push_back(0);
   ExposedExchange exposed(input_, a.degrees.tensor);
-  const std::vector<Seconds> updates =
-      update_times(input_, busy[0].first, static_cast<std::int64_t>(a.degrees.tensor));
+  std::vector<Seconds> updates(network.layers.size());
   std::vector<double> longest(network.layers.size(), 0);
   for (const auto& [device, samples] : busy) {
+    const std::vector<Seconds> times_of_one =
+        update_times(input_, device, static_cast<std::int64_t>(a.degrees.tensor));
+    for (std::size_t l = 0; l < updates.size(); ++l)
+      updates[l] = std::max(updates[l], times_of_one[l]);
     if (samples == 0) continue;
     const std::vector<double>& own = kernels(a, device, samples);
     for (std::size_t l = 0; l < own.size(); ++l) longest[l] = std::max(longest[l], own[l]);

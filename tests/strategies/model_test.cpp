@@ -175,6 +175,16 @@ TEST_CASE("model: filters of 70/25/5 and 40/40/20 as in the released code") {
                        "--speeds: 2 numbers for 3 devices; accepted: one for each device, in their "
                        "order",
                        InputError);
+  // In the order of the cluster, though the faster machine comes first in plans.
+  const Cluster unlike =
+      topologies::load_cluster("nodes:2x1,device=p100-sxm2*1+v100-sxm2*1", "test");
+  const PeakCost unlike_cost(unlike);
+  StrategyInput two{cifar, unlike, unlike_cost};
+  two.batch = 8;
+  two.speeds = {75, 25};
+  const Plan by_speeds = plan_model(two);
+  CHECK(by_speeds.layers[1].devices == std::vector{DeviceId{1}, DeviceId{0}});
+  CHECK(conv_cuts(cifar, by_speeds).front() == std::vector<std::int64_t>{15, 45});
   const Network mnist = networks::load_network("hmp_mnist", {}, "test");
   const Cluster pair = devices_of({40, 40, 20});
   const PeakCost pair_cost(pair);
