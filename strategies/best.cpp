@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "lowering/estimate.hpp"
 #include "strategies/at_once.hpp"
 #include "strategies/best/candidates.hpp"
+#include "strategies/best/fewer_machines.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/mixed_stages.hpp"
@@ -31,6 +33,11 @@ namespace {
 constexpr std::int64_t budget_of_one_device = 20'000;
 constexpr std::int64_t least_budget = 60, most_budget = 10'000;
 constexpr std::size_t listed_plans = 5;
+
+std::int64_t budget_for(const StrategyInput& input, std::size_t devices) {
+  return input.budget.value_or(std::clamp(budget_of_one_device / static_cast<std::int64_t>(devices),
+                                          least_budget, most_budget));
+}
 
 void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
   const auto same = [&](const PricedPlan& known) { return same_plan(known.plan, candidate.plan); };
@@ -99,6 +106,15 @@ class Starts {
     asked.shares = ShareRule::proportional;
     attempt("data, shares proportional", asked.shares, starts,
             [&] { return plan_of(asked, strategy("data", "best")); });
+  }
+
+  /// Of these strategies alone.
+  void add_rows(std::span<const std::string_view> names, std::vector<PricedPlan>& starts) {
+    for (const std::string_view name : names) {
+      attempt(std::string(name), input_.shares, starts,
+              [&] { return plan_of(input_, strategy(name, "best")); });
+    }
+    sort_by_price(starts);
   }
 
  private:
@@ -177,6 +193,128 @@ std::string price_text(const PricedPlan& candidate) {
                      candidate.price.fits() ? "" : " (does not fit)");
 }
 
+/// Plans that leave machines idle: behind slow links more of them may take longer. Where data
+/// parallelism is no slower without some machines, other strategies are asked for plans without
+/// them; the best of these are changed as those on all machines were.
+class FewerMachines {
+ public:
+  /// start   the best plan on all machines before changes
+  FewerMachines(const StrategyInput& input, lowering::Estimator& estimator, const Price& start)
+      : input_(input),
+        own_(input),
+        estimator_(estimator),
+        start_(start),
+        all_(workers(input).size()) {
+    own_.known = {};
+  }
+
+  /// Those that are about as good as the best one after changes, or better.
+  [[nodiscard]] std::vector<PricedPlan> plans(Price best) {
+    constexpr std::size_t most_rounds = 3;
+    std::vector<PricedPlan> found;
+    for (std::size_t round = 0; round < most_rounds && best.fits(); ++round) {
+      bool better = false;
+      std::vector<DeviceId> next;
+      for (Set& set : promising(best)) {
+        change(set);
+        if (set.starts.front().price.better_than(best)) {
+          better = true;
+          best = set.starts.front().price;
+          next = set.devices;
+        }
+        for (PricedPlan& one : set.starts) {
+          one.origin += fmt::format(", on {} of {} GPUs", set.devices.size(), all_);
+          found.push_back(std::move(one));
+        }
+      }
+      if (!better) break;
+      own_.only = std::move(next);
+    }
+    return found;
+  }
+
+ private:
+  struct Set {
+    std::vector<DeviceId> devices;
+    std::vector<PricedPlan> starts;  ///< at least one, best first
+  };
+
+  std::vector<PricedPlan> starts_of(std::span<const std::string_view> names) {
+    std::vector<PricedPlan> starts;
+    Starts(own_, estimator_).add_rows(names, starts);
+    return starts;
+  }
+
+  /// Unlike machines, and few: more are searched in all detail.
+  [[nodiscard]] bool worth_time() const {
+    constexpr std::size_t few_devices = 16;
+    return all_ <= few_devices && worker_classes(input_).size() > 1;
+  }
+
+  void change(Set& set) {
+    constexpr std::int64_t few_changes = 40;
+    own_.only = set.devices;
+    if (worth_time() && !has_mixed_stages(own_)) {  // layers may be borrowed from all strategies
+      Starts others(own_, estimator_);
+      for (const bool quick : {true, false}) others.add_strategies(quick, set.starts);
+      sort_by_price(set.starts);
+    }
+    const std::int64_t all = budget_for(input_, set.devices.size());
+    if (!worth_time()) return climb(set, std::vector(set.starts), std::min(all, few_changes));
+    // With memory options and without them: which start is better may hang on a hair.
+    std::vector<PricedPlan> rows;
+    std::copy_if(set.starts.begin(), set.starts.end(), std::back_inserter(rows),
+                 [&](const PricedPlan& one) { return one.is_row(input_); });
+    climb(set, rows, all / 2);
+    climb(set, std::vector(set.starts), all / 2);
+  }
+
+  void climb(Set& set, const std::vector<PricedPlan>& from, std::int64_t budget) {
+    if (from.empty()) return;
+    for (PricedPlan& one : improved(own_, estimator_, from, std::max<std::int64_t>(1, budget))) {
+      add(set.starts, std::move(one));
+    }
+    sort_by_price(set.starts);
+  }
+
+  std::vector<Set> promising(const Price& best) {
+    constexpr std::size_t most_sets = 2;
+    constexpr double near = 1.1, unchanged = 1.3;  // changes may gain so much more here
+    constexpr std::string_view data[] = {"data"};
+    constexpr std::string_view others[] = {"pipeline", "owt", "layer-wise"};
+    if (are_many_layers(input_)) return {};
+    const std::vector<std::vector<DeviceId>> fewer = fewer_machines(own_, best.step);
+    if (fewer.empty()) return {};
+    const std::vector<PricedPlan> before = starts_of(data);
+    std::vector<Set> sets;
+    for (const std::vector<DeviceId>& devices : fewer) {
+      own_.only = devices;
+      Set set{devices, starts_of(data)};
+      if (set.starts.empty() || !set.starts.front().price.fits()) continue;
+      const Seconds step = set.starts.front().price.step;
+      if (!before.empty() && step > before.front().price.step) continue;
+      if (!worth_time() && step > unchanged * best.step) continue;
+      if (worth_time()) {
+        for (PricedPlan& one : starts_of(others)) add(set.starts, std::move(one));
+        sort_by_price(set.starts);
+      }
+      if (worth_time() && set.starts.front().price.step > near * start_.step) continue;
+      sets.push_back(std::move(set));
+    }
+    std::stable_sort(sets.begin(), sets.end(), [](const Set& a, const Set& b) {
+      return a.starts.front().price.better_than(b.starts.front().price);
+    });
+    if (sets.size() > most_sets) sets.resize(most_sets);
+    return sets;
+  }
+
+  const StrategyInput& input_;
+  StrategyInput own_;
+  lowering::Estimator& estimator_;
+  Price start_;
+  std::size_t all_;
+};
+
 /// A trainer may sum gradients in the backward pass with ZeRO alone, which no estimate knows.
 void add_sharded(const StrategyInput& input, std::vector<PricedPlan>& finalists) {
   if (!input.as_run || input.zero_stage || finalists.front().memory.zero_stage > 0) return;
@@ -245,12 +383,18 @@ Plan plan_best(const StrategyInput& asked) {
     Plan plan = plan_best(all);
     if (finalists.empty() || fits(all, plan)) return plan;
   }
-  const auto devices = static_cast<std::int64_t>(workers(input).size());
-  const std::int64_t budget =
-      input.budget.value_or(std::clamp(budget_of_one_device / devices, least_budget, most_budget));
+  const std::int64_t budget = budget_for(input, workers(input).size());
+  const Price start = finalists.front().price;
   parts.run("changes", [&] {
     for (PricedPlan& candidate : improved(input, estimator, finalists, budget)) {
       add(finalists, std::move(candidate));
+    }
+  });
+  sort_by_price(finalists);
+  parts.run("plans on fewer machines", [&] {
+    const Price best = finalists.front().price;
+    for (PricedPlan& one : FewerMachines(input, estimator, start).plans(best)) {
+      add(finalists, std::move(one));
     }
   });
   sort_by_price(finalists);

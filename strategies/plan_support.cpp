@@ -72,7 +72,8 @@ std::vector<Standing> standings(const StrategyInput& input, const std::vector<De
 }  // namespace
 
 std::vector<DeviceId> workers(const StrategyInput& input) {
-  std::vector<DeviceId> gpus = devices_of(input.cluster, DeviceKind::gpu);
+  std::vector<DeviceId> gpus =
+      input.only.empty() ? devices_of(input.cluster, DeviceKind::gpu) : input.only;
   if (gpus.empty()) {
     throw InputError(fmt::format("cluster '{}'", input.cluster.name), "no GPU",
                      "at least one device that is not a CPU");
@@ -84,6 +85,24 @@ std::vector<DeviceId> workers(const StrategyInput& input) {
   };
   std::stable_sort(gpus.begin(), gpus.end(), [&](DeviceId a, DeviceId b) { return of(a) > of(b); });
   return gpus;
+}
+
+std::vector<std::vector<std::vector<DeviceId>>> worker_classes(const StrategyInput& input) {
+  const std::vector<DeviceId> gpus = workers(input);
+  const std::vector<Standing> standing = standings(input, gpus);
+  std::vector<std::vector<std::vector<DeviceId>>> classes;
+  const auto node_of = [&](DeviceId gpu) { return input.cluster[gpu].node; };
+  for (const DeviceId gpu : gpus) {
+    const bool known = !classes.empty() && node_of(classes.back().back().back()) == node_of(gpu);
+    if (!known) {
+      const bool like = !classes.empty() && standing[node_of(classes.back()[0][0]).index()] ==
+                                                standing[node_of(gpu).index()];
+      if (!like) classes.emplace_back();
+      classes.back().emplace_back();
+    }
+    classes.back().back().push_back(gpu);
+  }
+  return classes;
 }
 
 LayerPlan by_sample(std::int64_t samples, const std::vector<DeviceId>& devices) {

@@ -19,6 +19,10 @@ namespace parsim::strategies {
 /// begins. Throws InputError if there are none.
 [[nodiscard]] std::vector<DeviceId> workers(const StrategyInput& input);
 
+/// The workers by machine, and machines that nothing above tells apart together.
+[[nodiscard]] std::vector<std::vector<std::vector<DeviceId>>> worker_classes(
+    const StrategyInput& input);
+
 /// Splits the samples of a micro-batch evenly over `devices`. One device: no cut.
 [[nodiscard]] LayerPlan by_sample(std::int64_t samples, const std::vector<DeviceId>& devices);
 

@@ -126,11 +126,11 @@ struct StrategyInput : StrategyOptions {
   StrategyInput(const Network& on, const Cluster& machines, const CostModel& costs,
                 StrategyOptions options = {})
       : StrategyOptions(std::move(options)), network(on), cluster(machines), cost(costs) {}
-
   const Network& network;
   const Cluster& cluster;
   const CostModel& cost;
-  std::int64_t batch = 0;  ///< global
+  std::int64_t batch = 0;        ///< global
+  std::vector<DeviceId> only{};  ///< GPUs that plans may use; empty: all of the cluster
   /// Who adds up with Sync::Kind::server; invalid: the first CPU, or GPU if there is none.
   DeviceId server{};
   /// Step time of a finalist, as `simulation` of price.hpp makes; empty: an estimate ranks them.

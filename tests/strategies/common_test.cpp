@@ -260,3 +260,22 @@ TEST_CASE("common: in which order a cluster lists unlike machines decides nothin
   // The first-listed machine of two GPUs once gave the rate within machines.
   check_orders("alexnet", 96, {{"a", "t4", "2", "12", "12"}, {"b", "rtx-3090", "2", "60", "12"}});
 }
+
+TEST_CASE("common: a machine more never makes best slower") {
+  const auto step = [](const std::vector<Machines>& kinds) {
+    const World world("vgg11", topologies::parse_cluster(file_of(kinds), "test"));
+    return simulated_step(world.simulated(32), plan_best(world.simulated(32))).count();
+  };
+  const auto check_more = [&](std::vector<Machines> kinds, const Machines& more) {
+    const double before = step(kinds);
+    kinds.push_back(more);
+    CAPTURE(file_of(kinds));
+    CHECK(step(kinds) <= 1.001 * before);
+  };
+  const Machines t4{"a", "t4", "2", "150", "3"}, v100{"b", "v100-sxm2", "1", "240", "12"};
+  check_more({t4, v100}, {"x", "a10g", "1", "240", "1"});
+  check_more({{"a", "v100-sxm2", "2", "12", "3", 2}, {"b", "rtx-3090", "2", "150", "3"}},
+             {"x", "t4", "1", "60", "25"});
+  check_more({{"a", "rtx-3090", "1", "150", "3", 2}, {"b", "rtx-4090", "1", "12", "12"}},
+             {"x", "rtx-3090", "1", "60", "1"});
+}
