@@ -398,11 +398,11 @@ std::string layout_schema() {
   return topologies::table_schema("A file of --layout, in TOML or JSON", layout_keys());
 }
 
-void take_decisions(const LayoutFile& file, strategies::StrategyInput& input, bool keeps_bucket) {
+void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.micro_batches) input.micro_batches = file.micro_batches;
   if (file.schedule) input.schedule = *file.schedule;
   if (file.sends) input.pipeline_sends = *file.sends;
-  if (!keeps_bucket) input.bucket = file.usual_bucket.value_or(input.bucket);
+  if (!input.bucket) input.bucket = file.usual_bucket;
   if (file.bucket) input.bucket = *file.bucket;
   if (file.reduce_every) input.reduce_every = *file.reduce_every;
   if (file.context) input.context_parallel = *file.context;

@@ -91,9 +91,8 @@ struct LayoutFile {
                                      const Network& network, const Cluster& cluster);
 
 /// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`; the
-/// trainer's usual bucket unless `keeps_bucket` (--bucket is given).
-void take_decisions(const LayoutFile& file, strategies::StrategyInput& input,
-                    bool keeps_bucket = false);
+/// trainer's usual bucket if `input` has none.
+void take_decisions(const LayoutFile& file, strategies::StrategyInput& input);
 
 /// Throws InputError for a key of a TOML file that changes nothing: exchanges of keys and values
 /// without cp, sends of a single stage, an order of one micro-batch, shares of single replicas or

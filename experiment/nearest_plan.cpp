@@ -288,7 +288,7 @@ std::optional<Made> made(const Experiment& experiment, const PlainPlan& plain,
   const bool laid_out = plain.strategy == of_request;
   strategies::Layout layout;
   if (laid_out) {
-    take_decisions(*experiment.layout, input, experiment.request.given.contains("--bucket"));
+    take_decisions(*experiment.layout, input);
     input.shares = strategies::ShareRule::equal;
     layout = experiment.layout->layout;
     for (strategies::LayoutStage& stage : layout.stages) stage.samples.clear();

@@ -435,7 +435,7 @@ void check_used(const Request& request, const Network& network, std::span<const 
     throw InputError("--sync", who, "accepted: with a strategy that sums gradients");
   }
   // 0 asks for no buckets, so that a plan without any obeys it.
-  if (given("--bucket") && request.bucket.value > 0 &&
+  if (given("--bucket") && request.bucket != Bytes{0} &&
       no_plan([](const Plan& plan) { return !plan.buckets.empty(); })) {
     throw InputError("--bucket", who, "accepted: with a strategy that puts gradients in buckets");
   }

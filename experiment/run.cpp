@@ -223,17 +223,17 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   if (laid_out && experiment.layout->plan) {
     return {*experiment.layout->plan, experiment.preparation, {}};
   }
-  if (laid_out) {
-    take_decisions(*experiment.layout, input, experiment.request.given.contains("--bucket"));
-  }
+  if (laid_out) take_decisions(*experiment.layout, input);
   const std::string& partition = experiment.request.partition;
   const bool partitioned = !partition.empty() && strategy.name == "hypergraph";
-  Plan plan = strategies::with_memory_options(
-      input, laid_out      ? strategies::plan_layout(input, experiment.layout->layout)
-             : partitioned ? strategies::hypergraph::plan_of_partition(
-                                 input, read_file(partition, "--partition"), partition)
-             : strategy.callback ? strategy.callback(input)
-                                 : strategy.plan(input));
+  Plan plan = laid_out      ? strategies::plan_layout(input, experiment.layout->layout)
+              : partitioned ? strategies::hypergraph::plan_of_partition(
+                                  input, read_file(partition, "--partition"), partition)
+              : strategy.callback ? strategy.callback(input)
+                                  : strategy.plan(input);
+  // Those of a caller's own strategy are its choice.
+  if (strategy.callback) input.bucket = input.bucket.value_or(strategies::ddp_bucket);
+  plan = strategies::with_memory_options(input, std::move(plan));
   if (laid_out) plan = with_habits(experiment.network, std::move(plan), experiment.layout->habits);
   const bool by_file = laid_out && experiment.layout->zero_group;
   strategies::check_zero_group(

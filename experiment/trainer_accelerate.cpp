@@ -261,7 +261,11 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
   }
   file.zero_stage = static_cast<std::int32_t>(words.integer("zero-stage", 0).value_or(2));
   if (*file.zero_stage > 3) words.refuse("zero-stage", "0 to 3");
-  if (*file.zero_stage < 3) file.bucket = after_backward;
+  if (*file.zero_stage < 3) {
+    file.bucket = after_backward;
+  } else {
+    file.usual_bucket = usual_bucket("deepspeed", 3, groups, *file.reduce_precision);
+  }
   check_deepspeed_zero(words, network, groups.data, true, file);
   constexpr std::string_view steps_at = "gradient-accumulation-steps";
   if (words.has(steps_at) && words.text(steps_at) != "auto") {

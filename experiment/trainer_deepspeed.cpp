@@ -180,10 +180,14 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
     file.reduce_precision = precision_named(words, "communication_data_type",
                                             to_text(file.precision.value_or(Precision::fp32)));
   }
+  const bool gathers = *file.zero_stage == 3;
+  std::optional<std::int64_t> automatic = square_of_hidden(network);
+  if (automatic && gathers) automatic = *automatic * 9 / 10;
   set_bucket(words,
-             {"zero_optimization.reduce_bucket_size",
+             {gathers ? "zero_optimization.stage3_prefetch_bucket_size"
+                      : "zero_optimization.reduce_bucket_size",
               words.has(overlap_at) ? words.where(overlap_at) : words.file(),
-              overlaps && *file.zero_stage > 0, square_of_hidden(network)},
+              overlaps && *file.zero_stage > 0, automatic},
              "deepspeed", groups, file);
   check_deepspeed_zero(words, network, groups.data, overlaps, file);
   // What the script decides otherwise, options decide here.

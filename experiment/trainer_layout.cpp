@@ -135,34 +135,33 @@ void set_batch(const TrainerWords& words, std::string_view name, std::optional<s
 Bytes usual_bucket(std::string_view trainer, std::int32_t zero_stage, const TrainerGroups& groups,
                    Precision reduced) {
   if (!overlaps_sums(trainer, zero_stage, groups.pipeline)) return after_backward;
+  const bool deepspeed = trainer == "deepspeed", gathers = zero_stage == 3;
   const bool fsdp = (trainer == "torchtitan" || trainer == "accelerate") && zero_stage >= 2;
-  if (fsdp) return strategies::bucket_of_block;
-  const bool deepspeed = trainer == "deepspeed";
+  if (fsdp || (gathers && !deepspeed)) return strategies::bucket_of_block;
   const bool ddp = (trainer == "megatron" || trainer == "flagscale") && zero_stage < 2;
   const std::int64_t replicas = groups.data * groups.context;
-  if (zero_stage == 3 || replicas == 1 || (!deepspeed && !ddp)) {
-    return strategies::StrategyOptions{}.bucket;
-  }
-  const std::int64_t elements =
-      deepspeed ? 500'000'000 : std::max<std::int64_t>(40'000'000, 1'000'000 * replicas);
+  if (replicas == 1 || (!deepspeed && !ddp)) return strategies::ddp_bucket;
+  const std::int64_t elements = deepspeed && gathers ? deepspeed_prefetch
+                                : deepspeed
+                                    ? 500'000'000
+                                    : std::max<std::int64_t>(40'000'000, 1'000'000 * replicas);
   return {elements * groups.tensor * element_bytes(reduced)};
 }
 
 void set_bucket(const TrainerWords& words, const BucketWords& how, std::string_view trainer,
                 const TrainerGroups& groups, LayoutFile& file) {
-  if (file.zero_stage == 3) {
-    if (how.overlaps) return;
+  const bool gathers = file.zero_stage == 3;
+  if (!how.overlaps && gathers) {
     file.notes.push_back(
         fmt::format("{}: sums of gradients and gathers of weights do not overlap with kernels "
                     "there; they do in "
                     "this step, which is too short",
                     how.at));
-    return;
-  }
-  if (!how.overlaps) {
+  } else if (!how.overlaps) {
     file.bucket = after_backward;
     return;
   }
+  if (gathers && trainer != "deepspeed") return;  // by blocks
   const Precision reduced = file.reduce_precision.value_or(Precision::bf16);
   const std::int64_t each = element_bytes(reduced) * groups.tensor;
   if (!words.has(how.name)) {
@@ -172,10 +171,12 @@ void set_bucket(const TrainerWords& words, const BucketWords& how, std::string_v
   } else {
     const auto elements = to_number<double>(words.text(how.name).value_or(""));  // "5e8" in JSON
     constexpr double most = 1e12;
-    if (!elements || *elements < 1 || *elements > most) {
-      words.refuse(how.name, "1 to 1e12 elements");
+    const int least = gathers ? 0 : 1;  // without prefetches, module by module
+    if (!elements || *elements < least || *elements > most) {
+      words.refuse(how.name, fmt::format("{} to 1e12 elements", least));
     }
-    file.bucket = Bytes{static_cast<std::int64_t>(*elements) * each};
+    (gathers ? file.usual_bucket : file.bucket) =
+        Bytes{static_cast<std::int64_t>(*elements) * each};
   }
 }
 

@@ -45,13 +45,18 @@ struct TrainerGroups {
 void set_batch(const TrainerWords& words, std::string_view name, std::optional<std::int64_t> batch,
                std::int64_t samples, LayoutFile& file);
 
+/// Elements that DeepSpeed's stage 3 gathers ahead of their use, at most (runtime/zero/config.py,
+/// stage3_prefetch_bucket_size): here what it gathers and reduces at once, unless one parameter has
+/// more. Its gradients wait for reduce_bucket_size.
+inline constexpr std::int64_t deepspeed_prefetch = 50'000'000;
+
 /// The bucket of a trainer's gradients where its file names no size. 500 million elements of
-/// DeepSpeed (runtime/zero/config.py, reduce_bucket_size); 40 million, or 1 million for each
-/// replica and part of the tokens, of Megatron-LM and FlagScale (training/training.py; stages after
-/// the first have one bucket there, whose sums have time until the first ends). Tensor-parallel
-/// GPUs count shares. FSDP of torchtitan and accelerate has a unit for each block; PyTorch's
-/// others, what DeepSpeed gathers in stage 3 and the bucket of one replica are --bucket's default;
-/// after_backward where sums do not overlap with the backward pass.
+/// DeepSpeed (runtime/zero/config.py, reduce_bucket_size), in stage 3 deepspeed_prefetch; 40
+/// million, or 1 million for each replica and part of the tokens, of Megatron-LM and FlagScale
+/// (training/training.py; stages after the first have one bucket there, whose sums have time until
+/// the first ends). Tensor-parallel GPUs count shares. FSDP of torchtitan and accelerate, and stage
+/// 3 of Megatron-LM, have a unit for each block; PyTorch's others and the bucket of one replica are
+/// ddp_bucket; after_backward where sums do not overlap with the backward pass.
 [[nodiscard]] Bytes usual_bucket(std::string_view trainer, std::int32_t zero_stage,
                                  const TrainerGroups& groups, Precision reduced);
 
@@ -64,8 +69,8 @@ struct BucketWords {
 };
 /// The buckets of gradients, once the stage of ZeRO and precisions are known: of as many elements
 /// as the file says or as is usual, or sums after the backward pass if they do not overlap with it.
-/// Stage 3 gathers weights by units of its own, which buckets are here
-/// (lowering/zero_schedule.hpp): it keeps them.
+/// In stage 3 they also say which weights are gathered at once (lowering/zero_schedule.hpp):
+/// blocks, or what a file of DeepSpeed says.
 void set_bucket(const TrainerWords& words, const BucketWords& how, std::string_view trainer,
                 const TrainerGroups& groups, LayoutFile& file);
 

@@ -91,7 +91,8 @@ Launch deepspeed_files(const CarriedPlan& carried) {
       fmt::format("the model, its data and the optimizer: the script's (parsim reads the "
                   "files back with --optimizer {})",
                   to_text(carried.plan.optimizer)),
-      "sizes of gradient buckets: DeepSpeed chooses them (reduce_bucket_size)"};
+      fmt::format("sizes of gradient buckets: DeepSpeed chooses them ({}reduce_bucket_size)",
+                  *carried.degrees().zero == 3 ? "stage3_prefetch_bucket_size, " : "")};
   if (carried.degrees().recompute != strategies::Recompute::none) {
     launch.not_carried.push_back(fmt::format(
         "recomputation ({}): switch it on in the model, as with gradient_checkpointing_enable() "

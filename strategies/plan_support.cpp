@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "strategies/blocks.hpp"
@@ -122,37 +127,46 @@ Sync chosen_sync(const StrategyInput& input) {
 namespace {
 
 std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
-  const std::vector<std::int64_t> blocks = blocks_of(network);
-  const std::int64_t count =
-      std::max<std::int64_t>(0, *std::max_element(blocks.begin(), blocks.end()));
-  std::vector<std::vector<ParameterId>> units(static_cast<std::size_t>(count) + 1);
+  constexpr std::int64_t around = -1;
+  std::map<std::int64_t, std::vector<ParameterId>, std::greater<>> of_block;
   std::vector<bool> placed(network.parameters.size());
-  for (std::size_t l = 0; l < blocks.size(); ++l) {
-    const bool around = blocks[l] < 0 || blocks[l] == count;
-    const std::int64_t unit = around ? count : count - 1 - blocks[l];
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const std::int64_t block = block_of(network, LayerId{l}).value_or(around);
     for (const ParameterId id : network.layers[l].parameters) {
-      if (!placed[id.index()]) units[static_cast<std::size_t>(unit)].push_back(id);
+      if (!placed[id.index()]) of_block[block].push_back(id);
       placed[id.index()] = true;
     }
   }
-  std::erase_if(units, [](const std::vector<ParameterId>& unit) { return unit.empty(); });
+  std::vector<std::vector<ParameterId>> units;
+  for (auto& [block, parameters] : of_block) units.push_back(std::move(parameters));
   return units;
+}
+
+/// Whether bucket_of_block means something.
+bool can_have_units(const StrategyInput& input) {
+  return input.sync != Sync::Kind::server && !first_layers_of_blocks(input.network).empty();
 }
 
 }  // namespace
 
+bool gathers_blocks(const StrategyInput& input) { return !input.bucket && can_have_units(input); }
+
 std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input) {
-  if (input.bucket == bucket_of_block) return unit_buckets(input.network);
+  Bytes size = input.bucket.value_or(input.zero_stage == 3 ? bucket_of_block : ddp_bucket);
+  if (size == bucket_of_block) {
+    if (can_have_units(input)) return unit_buckets(input.network);
+    size = ddp_bucket;
+  }
   std::vector<std::vector<ParameterId>> buckets;
   std::vector<bool> placed(input.network.parameters.size(), false);
-  const bool per_layer = input.bucket.value == 0 || input.sync == Sync::Kind::server;
+  const bool per_layer = size.value == 0 || input.sync == Sync::Kind::server;
   std::int64_t filled = 0;
   for (std::size_t l = input.network.layers.size(); l-- > 0;) {
     bool opened = false;
     for (const ParameterId id : input.network.layers[l].parameters) {
       if (placed[id.index()]) continue;
       placed[id.index()] = true;
-      const bool fresh = per_layer ? !opened : buckets.empty() || filled >= input.bucket.value;
+      const bool fresh = per_layer ? !opened : buckets.empty() || filled >= size.value;
       if (fresh) {
         buckets.emplace_back();
         filled = 0;

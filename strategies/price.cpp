@@ -137,9 +137,14 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
 
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
   if (input.zero_stage) {
+    const bool gathered = !plan.layers.empty() && plan.layers[0].zero.stage == 3;
     const bool refused = *input.zero_stage == 0 || zero_group_refusal(input, plan).has_value();
     for (LayerPlan& layer : plan.layers) {
       layer.zero = {*input.zero_stage, {}, refused ? ZeroGroup{} : input.zero_group};
+    }
+    const bool changes = gathered || *input.zero_stage == 3;
+    if (changes && !plan.buckets.empty() && gathers_blocks(input)) {
+      plan.buckets = gradient_buckets(input);
     }
   }
   if (input.recompute) recompute(input.network, *input.recompute, plan, input.recompute_every);
@@ -155,7 +160,10 @@ Plan without_memory_options(const Network& network, Plan plan) {
 Plan plan_of(const StrategyInput& input, const Strategy& strategy) {
   const auto known = std::find_if(input.known.begin(), input.known.end(),
                                   [&](const Plan& plan) { return plan.strategy == strategy.name; });
-  if (known != input.known.end()) return without_memory_options(input.network, *known);
+  if (known != input.known.end()) {
+    // Also of a plan whose stage of ZeRO is not this input's (`fsdp` in a comparison).
+    return with_buckets(input, without_memory_options(input.network, *known), input.bucket);
+  }
   StrategyInput alone = input;
   alone.progress = {};
   return without_memory_options(input.network, strategy.plan(alone));
@@ -239,7 +247,7 @@ std::string zero_note(const Network& network, const Cluster& cluster, const Plan
 
 }  // namespace
 
-Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket) {
+Plan with_buckets(StrategyInput input, Plan plan, std::optional<Bytes> bucket) {
   input.bucket = bucket;
   input.reduce_precision = plan.reduce_precision;  // which a plan may have of its own
   plan.buckets = gradient_buckets(input);

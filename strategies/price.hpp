@@ -29,16 +29,17 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
 /// own; what is absent from the input stays as the plan has it. Strategies need not apply them:
 /// the functions below do when they price a plan, and the caller of a strategy does with its
 /// result. A plan whose replicas make no groups as the input's zero_group
-/// says is not grouped; no price is worse than its.
+/// says is not grouped; no price is worse than its. Where stage 3 begins or ends, buckets are those
+/// of the new stage (StrategyOptions::bucket).
 [[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
 
-/// A bucket for each block of a transformer: what FSDP gathers and reduces at once where blocks are
-/// wrapped (StrategyInput::bucket).
-inline constexpr Bytes bucket_of_block{-1};
+/// Buckets of gradients: bucket_cap_mb of PyTorch's DistributedDataParallel; or one of each block
+/// of a transformer, as where FSDP wraps blocks.
+inline constexpr Bytes ddp_bucket{25 * 1024 * 1024}, bucket_of_block{-1};
 
-/// The plan with the gradient buckets of this size that strategies begin with: no trainer's file
-/// carries those that a search or --bucket chose.
-[[nodiscard]] Plan with_buckets(StrategyInput input, Plan plan, Bytes bucket);
+/// The plan with the gradient buckets of this size (StrategyOptions::bucket) that strategies begin
+/// with: no trainer's file carries those that a search or --bucket chose.
+[[nodiscard]] Plan with_buckets(StrategyInput input, Plan plan, std::optional<Bytes> bucket);
 
 /// The plan without memory options.
 [[nodiscard]] Plan without_memory_options(const Network& network, Plan plan);

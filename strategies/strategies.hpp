@@ -101,7 +101,7 @@ struct StrategyOptions {
   PipelineSends pipeline_sends = PipelineSends::overlapped;
   Sync::Kind sync = Sync::Kind::automatic;
   ReduceEvery reduce_every = ReduceEvery::automatic;
-  Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
+  std::optional<Bytes> bucket{};  ///< 0: one per layer; absent: a block in ZeRO 3, else ddp_bucket
   ShareRule shares = ShareRule::equal;   ///< of the batch
   std::optional<std::int64_t> budget{};  ///< plan evaluations that a search may spend
   std::uint64_t seed = 1;

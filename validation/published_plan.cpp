@@ -14,6 +14,7 @@
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
 #include "experiment/trainer_file.hpp"
+#include "experiment/trainer_layout.hpp"
 #include "experiment/trainer_words.hpp"
 #include "lowering/recompute.hpp"
 #include "strategies/blocks.hpp"
@@ -281,17 +282,21 @@ bool overlaps_products(const Claim& claim) {
          column_contains(claim, "needs", feature) || column_contains(claim, "soft", feature);
 }
 
-Bytes bucket_of(const Claim& claim, Precision reduced) {
+std::optional<Bytes> bucket_of(const Claim& claim, Precision reduced) {
   constexpr Bytes all{std::numeric_limits<std::int64_t>::max()};
   const std::string text = column(claim, "bucket");
   if (text == "all") return all;
   if (!text.empty()) return parse_bytes(text, location_of(claim, "bucket"));
+  if (column_contains(claim, "parallelism", "FSDP")) return strategies::bucket_of_block;
   const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
   if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
+  if (zero_stage_of(claim) == 3 && column_contains(claim, "framework", "DeepSpeed")) {
+    return elements(experiment::deepspeed_prefetch * small_column(claim, "tp"));
+  }
   // Stage 3 gathers weights by buckets, too (lowering/zero_schedule.hpp): of all, once a step.
-  const bool usual = !has_layout(claim) || zero_stage_of(claim) == 3 || has_torch_buckets(claim);
-  return usual ? strategies::StrategyOptions{}.bucket : all;
+  if (!has_layout(claim) || zero_stage_of(claim) == 3 || has_torch_buckets(claim)) return {};
+  return all;
 }
 
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
@@ -305,9 +310,6 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.expert_tensor_parallel = expert_tensor_of(claim, input.network);
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   strategies::check_zero_group(input, plan, location_of(claim, "zero_stage"));
-  if (column_contains(claim, "parallelism", "FSDP")) {
-    plan = strategies::with_buckets(input, std::move(plan), strategies::bucket_of_block);
-  }
   plan = strategies::with_memory_options(input, std::move(plan));
   const strategies::Recompute what = recompute_of(claim, input.network);
   if (what != strategies::Recompute::none) {

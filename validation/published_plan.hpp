@@ -41,17 +41,17 @@ struct RunLayout {
 /// pass: InternEvo's reduce_bucket_size of 512 Mi elements with overlap_sync_grad
 /// (configs/7B_sft.py), and 40 million elements
 /// (megatron/core/distributed/distributed_data_parallel.py) with the overlap_grad_reduce of
-/// Megatron-Bridge's recipes (src/megatron/bridge/recipes); that of --bucket under PyTorch's DDP
-/// and FSDP, in stage 3 of ZeRO and without a layout; else "all".
-[[nodiscard]] Bytes bucket_of(const Claim& claim, Precision reduced);
+/// Megatron-Bridge's recipes (src/megatron/bridge/recipes); a block under FSDP (`parallelism`) and
+/// in stage 3 of ZeRO, but experiment::deepspeed_prefetch under DeepSpeed; that of --bucket under
+/// PyTorch's DDP and without a layout; else "all".
+[[nodiscard]] std::optional<Bytes> bucket_of(const Claim& claim, Precision reduced);
 
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or
 /// tensor-parallel groups in pipeline stages of whole blocks (1F1B, interleaved with vp), with as
 /// many blocks as column `layout` gives ("13/11") or equally many. Replicas shard states by column
 /// zero_stage, in groups as columns zero_group or zero_range give, and divide experts by columns ep
-/// and etp; column recompute says what blocks drop, recompute_every which. Under FSDP
-/// (`parallelism`) the weights of a block are gathered together; otherwise gradients are reduced in
-/// buckets as column bucket or the trainer's default says, else all after the last kernel.
+/// and etp; column recompute says what blocks drop, recompute_every which. Gradients are reduced,
+/// and in stage 3 weights gathered, in the buckets of bucket_of().
 ///
 /// input   batch, micro_batches, degrees, zero_stage and bucket are set here; reduce_precision is
 ///         read

@@ -1,11 +1,15 @@
 #include "strategies/best/memory_forecast.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::strategies {
@@ -43,6 +47,15 @@ double in_flight(const ParallelDegrees& degrees, bool first) {
 
 MemoryForecast::MemoryForecast(const StrategyInput& input, lowering::Estimator& estimator)
     : input_(of_one_sample(input)), batch_(input.batch), estimator_(estimator), arranging_(input_) {
+  input_.zero_stage = 3;
+  std::vector<std::int64_t> units{0, 0};
+  for (const std::vector<ParameterId>& unit : gradient_buckets(input_)) {
+    std::int64_t& elements = units.emplace_back(0);
+    for (const ParameterId id : unit) elements += input.network[id].elements();
+  }
+  std::partial_sort(units.begin(), units.begin() + 2, units.end(), std::greater<>());
+  gathered_ = static_cast<double>(units[0] + units[1]) /
+              static_cast<double>(std::max<std::int64_t>(1, parameter_count(input.network)));
   input_.zero_stage = input.zero_stage;
 }
 
@@ -108,7 +121,9 @@ double MemoryForecast::needed(const Sample& sample, const ParallelDegrees& degre
                                : 0;
   const auto stages = static_cast<double>(degrees.pipeline);
   const double samples = in_flight(degrees, first_stage) * of_replica(degrees);
-  return (held + copies + samples * sample.activations) / stages;
+  const double units = zero_stage == 3 && owners > 1 ? gathered_ : 0;
+  return (held + copies + samples * sample.activations) / stages +
+         units * (sample.weights + (scatters ? sample.gradients : 0));
 }
 
 double MemoryForecast::gathering(const Sample& sample, const ParallelDegrees& degrees,

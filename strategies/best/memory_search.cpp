@@ -216,12 +216,16 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
   };
   std::vector<std::vector<Marks>> marked(recomputes_.size());
   std::vector<Plan> untimed;
+  const bool by_block = gathers_blocks(input_);
   for (const MemoryOptions& sharding : shardings(plan)) {
     if (!has_groups(sharding)) continue;
     Plan sharded = plan;
     for (LayerPlan& layer : sharded.layers) {
       layer.zero = {sharding.zero_stage, {}, sharding.zero_group};
       layer.recompute = false;
+    }
+    if (sharding.zero_stage == 3 && by_block) {
+      sharded.buckets = gradient_buckets(with_options(input_, sharding));
     }
     std::optional<Seconds> least;  // with the least recomputation
     std::optional<Plan> with_least;

@@ -116,6 +116,7 @@ Moves::Moves(const StrategyInput& input, const Plan& start, std::span<const Plan
     : input_(input),
       readers_(consumers(input.network)),
       units_(units_of(input.network, granularity_of(input, start))),
+      by_block_(gathers_blocks(input)),
       random_(seed) {
   if (!single_stage(start)) return;
   for (const Plan& lender : templates) {
@@ -259,6 +260,7 @@ bool Moves::move_unit(Plan& plan, std::size_t unit, std::size_t which) {
 }
 
 bool Moves::change_buckets(Plan& plan, std::size_t size) {
+  if (by_block_ && plan.layers[0].zero.stage == 3) return false;
   StrategyInput asked = input_;
   asked.bucket = Bytes{bucket_sizes[size]};
   old_buckets_ = std::exchange(plan.buckets, gradient_buckets(asked));

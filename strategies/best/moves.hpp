@@ -53,6 +53,7 @@ class Moves {
   std::vector<std::vector<LayerRun>> runs_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<std::size_t> units_;  ///< first layers at which stages may begin
+  bool by_block_ = false;           ///< gradients of ZeRO stage 3, also where that is slower
   Random random_;
   struct Old {
     std::size_t layer = 0;

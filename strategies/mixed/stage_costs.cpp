@@ -144,6 +144,7 @@ const StageCosts::Parameters& StageCosts::parameters(std::size_t tensor) {
       if (block_[l] > 0 && counted.contains({id, 0})) all.twice += elements;
     }
   }
+  all.largest_block = *std::max_element(all.elements.begin(), all.elements.end());
   for (std::size_t b = 0; b < blocks(); ++b) all.elements[b + 1] += all.elements[b];
   return all;
 }
@@ -320,11 +321,17 @@ StageCosts::Need StageCosts::need(const StageShape& shape, const Member& member,
   };
   double held = weights.elements[end] - weights.elements[begin];
   if (begin == 0 && end == blocks()) held -= weights.twice;
-  const double buckets =
-      2 * std::max(static_cast<double>(input_.bucket.value), weights.largest * summed);
-  const bool copied_gradients = replicas > 1 && input_.framework == Framework::pytorch;
-  const double bucket = copied_gradients ? std::min(held * summed, buckets) : 0;
-  return {held * (weight + gradient + state) + most(acts.dropped) + most(acts.gradient) +
+  const bool gathers = input_.zero_stage == 3;
+  const double size =
+      gathers && gathers_blocks(input_)
+          ? weights.largest_block
+          : std::max(static_cast<double>(input_.bucket.value_or(ddp_bucket).value) / summed,
+                     weights.largest);
+  const double two = replicas < 2 ? 0 : std::min(held, 2 * size);  // elements of two buckets
+  const double gathered = gathers ? two * static_cast<double>(element_bytes(input_.precision)) : 0;
+  const bool whole_gradients = gathers || input_.framework == Framework::pytorch;
+  const double bucket = whole_gradients ? two * summed : 0;
+  return {held * (weight + gradient + state) + most(acts.dropped) + most(acts.gradient) + gathered +
               std::max(bucket, arrives),
           acts.kept[end] - acts.kept[begin] - leaves + arrives};
 }

@@ -84,7 +84,8 @@ class StageCosts {
   struct Parameters {
     std::vector<double> elements;  ///< a device's, of the first n blocks
     double twice = 0;              ///< of them those that both the first and the last block use
-    double largest = 0;
+    double largest = 0;            ///< of one parameter
+    double largest_block = 0;
   };
   struct Activations {
     std::vector<double> kept;      ///< bytes of a micro-batch, of the first n blocks

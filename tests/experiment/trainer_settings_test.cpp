@@ -254,13 +254,15 @@ TEST_CASE("trainer file: without a size, gradients have the trainer's own bucket
   CHECK(deepspeed(2, "") == Bytes{1'000'000'000});
   CHECK(deepspeed(2, ", \"reduce_bucket_size\": \"auto\"") == Bytes{64 * 64 * 2});  // hidden 64
   CHECK(deepspeed(2, ", \"reduce_bucket_size\": 1000") == std::nullopt);
-  CHECK(deepspeed(3, "") == std::nullopt);
+  CHECK(deepspeed(3, "") == Bytes{100'000'000});  // what it gathers ahead
+  CHECK(deepspeed(3, ", \"stage3_prefetch_bucket_size\": \"auto\"") == Bytes{64 * 64 * 9 / 10 * 2});
+  CHECK(deepspeed(3, ", \"stage3_prefetch_bucket_size\": 0") == Bytes{0});
   CHECK(usual_bucket("megatron", 1, {.context = 2, .data = 32}, Precision::fp32) ==
         Bytes{64'000'000 * 4});
   CHECK(usual_bucket("flagscale", 0, {.data = 2}, Precision::bf16) == Bytes{80'000'000});
   CHECK(usual_bucket("torchtitan", 2, {}, Precision::fp32) == strategies::bucket_of_block);
-  CHECK(usual_bucket("torchtitan", 0, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
-  CHECK(usual_bucket("accelerate", 0, {}, Precision::fp32) == strategies::StrategyOptions{}.bucket);
+  CHECK(usual_bucket("torchtitan", 0, {}, Precision::fp32) == strategies::ddp_bucket);
+  CHECK(usual_bucket("accelerate", 0, {}, Precision::fp32) == strategies::ddp_bucket);
 }
 
 TEST_CASE("trainer file: weights that DeepSpeed's stage 3 keeps between passes are said") {

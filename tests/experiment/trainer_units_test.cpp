@@ -1,10 +1,13 @@
 // What FSDP gathers and reduces at once.
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <string>
 
 #include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
+#include "experiment/trainer_run.hpp"
+#include "strategies/price.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::experiment {
@@ -30,6 +33,41 @@ TEST_CASE("trainer units: FSDP of torchtitan and accelerate has one of each bloc
   CHECK(buckets("wrapped.yaml", accelerate + "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n") ==
         5);
   CHECK(buckets("whole.yaml", accelerate) == 1);
+}
+
+// But DeepSpeed gathers up to 50 million elements ahead of their use.
+TEST_CASE("trainer units: --strategy fsdp is what files of stage 3 run") {
+  const testing::TemporaryFolder folder;
+  Request request;
+  request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=240GB/s,inter=25GB/s";
+  request.batch = 16;
+  request.zero_of_alias = {{"data", 3}};
+  const Experiment asked(request);
+  const Plan fsdp = make_plan(asked, strategies::strategy("data", "test")).plan;
+  CHECK(fsdp.buckets.size() == 5);
+  for (const char* trainer : {"torchtitan", "accelerate", "megatron"}) {
+    CAPTURE(trainer);
+    CHECK(run_by(trainer, asked, fsdp).buckets == fsdp.buckets);
+  }
+  const auto read = [&](const std::string& name, const std::string& text,
+                        std::optional<Bytes> bucket = {}) {
+    Request with = request;
+    with.zero_of_alias = {};
+    with.bucket = bucket;
+    with.layout_file = folder.write(name, text);
+    return make_plan(Experiment(with), layout_strategy()).plan.buckets;
+  };
+  const std::string deepspeed =
+      R"({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 2,)"
+      R"( "train_batch_size": 16})";
+  CHECK(read("zero.json", deepspeed).size() == 1);
+  CHECK(read("zero.json", deepspeed) == run_by("deepspeed", asked, fsdp).buckets);
+  CHECK(read("zero.json", deepspeed, strategies::bucket_of_block) == fsdp.buckets);
+  const std::string layout =
+      "zero = 3\n[[stages]]\nblocks = \"0-3\"\ngroups = [[\"n0.gpu0\"], [\"n1.gpu0\"]]\n";
+  CHECK(read("stage3.toml", layout) == fsdp.buckets);
+  CHECK(read("stage3.toml", layout, strategies::ddp_bucket).size() == 1);
 }
 
 }  // namespace parsim::experiment

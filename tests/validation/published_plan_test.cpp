@@ -247,6 +247,31 @@ TEST_CASE("published plan: FSDP's units are blocks, which keep their input only"
   }
 }
 
+TEST_CASE("published plan: FSDP and ZeRO-3 are the same run, in column bucket's buckets if given") {
+  const auto plan = [](const std::string& parallelism, const std::string& zero = "",
+                       const std::string& bucket = "") {
+    Claim claim = row(parallelism + ",,,,4,3,96," + zero + ",yes");
+    claim.what["bucket"] = bucket;
+    return planned(claim).plan;
+  };
+  const Plan fsdp = plan("FSDP");
+  CHECK(fsdp.buckets.size() == 5);
+  for (const char* same :
+       {"ZeRO-3", "FULL_SHARD", "DeepSpeed ZeRO-3", "DP sync: FSDP FULL_SHARD"}) {
+    CAPTURE(same);
+    CHECK(plan(same) == fsdp);
+  }
+  CHECK(plan("DP", "3") == fsdp);
+  Claim deepspeed = row("ZeRO-3,,,,4,3,96,,yes");
+  deepspeed.what["framework"] = "HF Trainer + DeepSpeed";
+  CHECK(planned(deepspeed).plan.buckets.size() == 1);  // 50 million elements hold this network
+  CHECK(plan("FSDP SHARD_GRAD_OP", "2").buckets == fsdp.buckets);
+  CHECK(plan("ZeRO-2").buckets.size() == 1);  // after the backward pass
+  CHECK(plan("FSDP", "", "1GB").buckets.size() == 1);
+  CHECK(plan("FSDP", "", "1kB").buckets.size() > 5);
+  CHECK(plan("FSDP", "", "1kB") == plan("ZeRO-3", "", "1kB"));
+}
+
 TEST_CASE("published plan: states are sharded within groups, as the row says") {
   const auto group = [](const std::string& key, const std::string& text,
                         const std::string& run = "DP,1,8,1,4,3,96,1,") {

@@ -1,0 +1,153 @@
+// What ZeRO stage 3 gathers and reduces at once: a block, unless --bucket says another size.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "lowering/memory.hpp"
+#include "strategies/best/moves.hpp"
+#include "strategies/degrees.hpp"
+#include "strategies/price.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::strategies {
+
+namespace {
+
+using Buckets = std::vector<std::vector<ParameterId>>;
+
+const std::string small_gpt = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256";
+
+/// Of the strategy's plan with the input's memory options.
+Buckets buckets_of(const StrategyInput& input, const std::string& name) {
+  return with_memory_options(input, strategy(name, "test").plan(input)).buckets;
+}
+
+}  // namespace
+
+TEST_CASE("zero units: stage 3 has the last block first, and a unit around the blocks") {
+  const testing::World world(small_gpt, "star:4,device=a100-sxm4-80,rate=25GB/s");
+  StrategyInput input = world.input(16);
+  const Buckets plain = plan_data(input).buckets;
+  CHECK(plain.size() == 1);  // 216 thousand gradients
+  input.zero_stage = 3;
+  const Buckets units = plan_data(input).buckets;
+  REQUIRE(units.size() == 5);
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    for (const ParameterId id : units[u]) {
+      const std::string& name = world.network[id].name;
+      CAPTURE(name);
+      const std::string block = "block" + std::to_string(3 - static_cast<int>(u)) + ".";
+      CHECK((u < 4 ? name.starts_with(block) : !name.starts_with("block")));
+    }
+  }
+  for (const char* name : {"data", "tensor", "pipeline", "hybrid", "layer-wise", "best"}) {
+    CAPTURE(name);
+    CHECK(buckets_of(input, name) == units);
+  }
+  StrategyInput sized = input, stage_2 = input, served = input;
+  sized.bucket = ddp_bucket;
+  CHECK(buckets_of(sized, "data") == plain);
+  stage_2.zero_stage = 2;
+  CHECK(buckets_of(stage_2, "data") == plain);
+  served.sync = Sync::Kind::server;  // one per layer
+  CHECK(plan_data(served).buckets.size() > units.size());
+}
+
+TEST_CASE("zero units: networks without blocks have the buckets that they have without ZeRO") {
+  const testing::World world("resnet50", "star:4,device=a100-sxm4-80,rate=25GB/s");
+  StrategyInput input = world.input(16);
+  const Buckets plain = plan_data(input).buckets;
+  CHECK(plain.size() > 2);
+  input.zero_stage = 3;
+  CHECK(buckets_of(input, "data") == plain);
+  input.bucket = bucket_of_block;
+  CHECK(buckets_of(input, "data") == plain);
+}
+
+TEST_CASE("zero units: numbers of blocks may be large") {
+  testing::World world(small_gpt, "star:2,device=a100-sxm4-80,rate=25GB/s");
+  for (Layer& layer : world.network.layers) {
+    if (layer.name.starts_with("block3")) layer.name = "block1000000000" + layer.name.substr(6);
+  }
+  StrategyInput input = world.input(4);
+  input.zero_stage = 3;
+  CHECK(plan_data(input).buckets.size() == 5);
+}
+
+TEST_CASE("zero units: a plan's buckets follow its stage, also where another row has made it") {
+  const testing::World world("gpt:layers=2,hidden=1024,heads=4,seq_length=32,vocab_size=256",
+                             "star:4,device=a100-sxm4-80,rate=25GB/s");
+  const StrategyInput input = world.input(16);
+  const Plan plain = plan_data(input);
+  CHECK(plain.buckets.size() > 3);
+  StrategyInput sharding = input;
+  sharding.zero_stage = 3;
+  const std::vector<Plan> made{with_memory_options(sharding, plan_data(sharding))};
+  CHECK(made[0].buckets.size() == 3);
+  CHECK(with_memory_options(sharding, plain) == made[0]);
+  StrategyInput after = input;
+  after.known = made;
+  CHECK(plan_of(after, strategy("data", "test")) == plain);
+  sharding.zero_stage = 1;
+  CHECK(with_memory_options(sharding, made[0]) == with_memory_options(sharding, plain));
+}
+
+// Weights, gradients and states of 38 million parameters take 577 MiB; with stage 2 253 MiB, with
+// stage 3 144 MiB and 48 MiB of whole blocks.
+TEST_CASE("zero units: best gathers blocks where it chooses stage 3 itself") {
+  testing::World world("gpt:layers=12,hidden=512,heads=8,seq_length=64,vocab_size=256",
+                       "star:4,device=a100-sxm4-80,rate=25GB/s");
+  for (Device& device : world.cluster.devices) device.memory = Bytes{250 << 20};
+  StrategyInput input = world.input(4);
+  input.optimizer = Optimizer::adam;
+  input.recompute = Recompute::none;
+  input.budget = 100;
+  input.tensor_parallel = input.pipeline_parallel = 1;
+  const Plan plan = plan_best(input);
+  CHECK(degrees_of(world.network, plan).zero == 3);
+  CHECK(plan.buckets.size() == 13);
+}
+
+TEST_CASE(
+    "zero units: the local search leaves blocks together, and buckets of a size it may change") {
+  const testing::World world(small_gpt, "star:4,device=a100-sxm4-80,rate=25GB/s");
+  const StrategyInput input = world.input(16);
+  const auto changes = [](const StrategyInput& asked) {
+    Plan plan = with_memory_options(asked, plan_data(asked));
+    const Buckets before = plan.buckets;
+    Moves moves(asked, plan, {}, 7);
+    int others = 0;
+    for (std::size_t i = 0; i < moves.listed(); ++i) {
+      if (!moves.propose(plan, i)) continue;
+      others += plan.buckets != before ? 1 : 0;
+      moves.take_back(plan);
+    }
+    return others;
+  };
+  CHECK(changes(input) > 0);
+  StrategyInput gathering = input, sized = input;
+  gathering.zero_stage = sized.zero_stage = 3;
+  sized.bucket = ddp_bucket;
+  CHECK(changes(gathering) == 0);
+  CHECK(changes(sized) > 0);
+}
+
+// The unit around the blocks begins and ends each pass, so it stays, next to the block that is
+// being computed and the next one: weights and gradients of FP32.
+TEST_CASE("zero units: two blocks, and what is around them, are whole at a time, by hand") {
+  const testing::World world(small_gpt, "star:4,device=a100-sxm4-80,rate=25GB/s");
+  StrategyInput input = world.input(16);
+  input.zero_stage = 3;
+  const Plan plan = with_memory_options(input, plan_data(input));
+  std::vector<std::int64_t> elements;
+  for (const std::vector<ParameterId>& unit : plan.buckets) {
+    std::int64_t& sum = elements.emplace_back(0);
+    for (const ParameterId id : unit) sum += world.network[id].elements();
+  }
+  CHECK(elements[0] == 12 * 64 * 64 + 13 * 64);
+  CHECK(elements[4] == (256 + 32 + 2) * 64);
+  CHECK(memory_use(input, plan)[0].communication == Bytes{8 * (2 * elements[0] + elements[4])});
+}
+
+}  // namespace parsim::strategies
