@@ -180,7 +180,11 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
     file.zero_stage = 0;
     file.keeps_while_accumulating = false;
   }
-  if (*file.zero_stage >= 2) file.usual_bucket = strategies::bucket_of_block;
+  if (*file.zero_stage >= 2) {
+    file.usual_bucket = words.integer("fsdp-version").value_or(1) == 1
+                            ? strategies::bucket_of_block_and_root
+                            : strategies::bucket_of_block;
+  }
   if (!wraps_blocks(words) && replicas > 1) read_one_unit(words, file);
   // NO_PREFETCH is the default (utils/dataclasses.py, FullyShardedDataParallelPlugin). FSDP 2 has
   // no such setting. Gathers and sums share a stream of NCCL.

@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -126,12 +127,26 @@ Sync chosen_sync(const StrategyInput& input) {
 
 namespace {
 
-std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
-  constexpr std::int64_t around = -1;
+/// One unit for what is before the first block and one for what is behind the last, unless they
+/// share parameters; or one for both, `with_root`.
+std::vector<std::vector<ParameterId>> unit_buckets(const Network& network, bool with_root) {
+  constexpr std::int64_t before = -1, behind = std::numeric_limits<std::int64_t>::max();
   std::map<std::int64_t, std::vector<ParameterId>, std::greater<>> of_block;
-  std::vector<bool> placed(network.parameters.size());
+  std::vector<bool> placed(network.parameters.size()), early(network.parameters.size());
+  bool blocks_begun = false, tied = false;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const std::int64_t block = block_of(network, LayerId{l}).value_or(around);
+    blocks_begun = blocks_begun || block_of(network, LayerId{l}).has_value();
+    for (const ParameterId id : network.layers[l].parameters) {
+      tied = tied || (blocks_begun && early[id.index()]);
+      if (!blocks_begun) early[id.index()] = true;
+    }
+  }
+  blocks_begun = false;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const std::optional<std::int64_t> own = block_of(network, LayerId{l});
+    blocks_begun = blocks_begun || own.has_value();
+    const bool first = !blocks_begun || tied || with_root;
+    const std::int64_t block = own.value_or(first ? before : behind);
     for (const ParameterId id : network.layers[l].parameters) {
       if (!placed[id.index()]) of_block[block].push_back(id);
       placed[id.index()] = true;
@@ -142,7 +157,7 @@ std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
   return units;
 }
 
-/// Whether bucket_of_block means something.
+/// Whether buckets of blocks mean something.
 bool can_have_units(const StrategyInput& input) {
   return input.sync != Sync::Kind::server && !first_layers_of_blocks(input.network).empty();
 }
@@ -153,8 +168,10 @@ bool gathers_blocks(const StrategyInput& input) { return !input.bucket && can_ha
 
 std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input) {
   Bytes size = input.bucket.value_or(input.zero_stage == 3 ? bucket_of_block : ddp_bucket);
-  if (size == bucket_of_block) {
-    if (can_have_units(input)) return unit_buckets(input.network);
+  if (size == bucket_of_block || size == bucket_of_block_and_root) {
+    if (can_have_units(input)) {
+      return unit_buckets(input.network, size == bucket_of_block_and_root);
+    }
     size = ddp_bucket;
   }
   std::vector<std::vector<ParameterId>> buckets;

@@ -287,7 +287,12 @@ std::optional<Bytes> bucket_of(const Claim& claim, Precision reduced) {
   const std::string text = column(claim, "bucket");
   if (text == "all") return all;
   if (!text.empty()) return parse_bytes(text, location_of(claim, "bucket"));
-  if (column_contains(claim, "parallelism", "FSDP")) return strategies::bucket_of_block;
+  if (column_contains(claim, "parallelism", "FSDP")) {
+    // FULL_SHARD, SHARD_GRAD_OP and HYBRID_SHARD are words of FSDP 1 (ShardingStrategy).
+    const bool first = column_contains(claim, "parallelism", "_SHARD") ||
+                       column_contains(claim, "parallelism", "SHARD_GRAD_OP");
+    return first ? strategies::bucket_of_block_and_root : strategies::bucket_of_block;
+  }
   const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
   if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);

@@ -1,6 +1,8 @@
 // What ZeRO stage 3 gathers and reduces at once: a block, unless --bucket says another size.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,33 @@ TEST_CASE("zero units: stage 3 has the last block first, and a unit around the b
   CHECK(buckets_of(stage_2, "data") == plain);
   served.sync = Sync::Kind::server;  // one per layer
   CHECK(plan_data(served).buckets.size() > units.size());
+}
+
+// torchtitan, models/llama3/infra/parallelize.py (apply_fsdp): the embedding, each block, and norm
+// with head are units of their own; FSDP 1's root has what no block has.
+TEST_CASE("zero units: head and embedding are apart unless they are tied, or of FSDP 1") {
+  const testing::World world("llama-3-8b:layers=2", "star:4,device=a100-sxm4-80,rate=25GB/s");
+  StrategyInput input = world.input(4);
+  input.zero_stage = 3;
+  const auto layers = [&](const std::vector<ParameterId>& bucket) {
+    std::set<std::string> names;
+    for (const Layer& layer : world.network.layers) {
+      for (const ParameterId id : layer.parameters) {
+        if (std::find(bucket.begin(), bucket.end(), id) != bucket.end()) names.insert(layer.name);
+      }
+    }
+    return names;
+  };
+  const Buckets apart = plan_data(input).buckets;
+  REQUIRE(apart.size() == 4);
+  CHECK(layers(apart[0]).size() == 2);
+  CHECK(layers(apart[0]).contains("lm_head"));
+  CHECK(layers(apart[1]).begin()->starts_with("block1."));
+  CHECK(layers(apart[3]) == std::set<std::string>{"embed_tokens"});
+  input.bucket = bucket_of_block_and_root;
+  const Buckets with_root = plan_data(input).buckets;
+  REQUIRE(with_root.size() == 3);
+  CHECK(layers(with_root[2]).size() == 3);
 }
 
 TEST_CASE("zero units: networks without blocks have the buckets that they have without ZeRO") {
