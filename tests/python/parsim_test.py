@@ -372,7 +372,10 @@ class Processes(unittest.TestCase):
         self.assertEqual(steps, answers.count(alone))
 
     def test_interrupt(self):
-        script = ('import parsim, sys; print("ready", flush=True)\n'
+        # A shell's background jobs begin with SIGINT ignored, and hand that on.
+        script = ('import parsim, signal, sys\n'
+                  'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
+                  'print("ready", flush=True)\n'
                   'try: parsim.compare(network="resnet50", cluster="mixed-p100-v100",'
                   ' strategy="best", budget=100000000)\n'
                   'except KeyboardInterrupt: print("interrupted")')
@@ -382,7 +385,10 @@ class Processes(unittest.TestCase):
             time.sleep(2)
             process.send_signal(signal.SIGINT)
             begin = time.monotonic()
-            out, err = process.communicate(timeout=60)
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
         self.assertEqual('interrupted\n', out, err)
         self.assertLess(time.monotonic() - begin, 10)
 
