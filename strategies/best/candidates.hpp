@@ -29,14 +29,14 @@ struct PricedPlan {
   std::string origin;
   Price price{};  ///< estimated, later simulated
   MemoryOptions memory{};
-  /// Where a pipeline may be ordered in several ways and none was asked for.
+  /// Of a pipeline.
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   /// As a strategy's own row has it: with the memory options that the input asks for.
   [[nodiscard]] bool is_row(const StrategyInput& input) const {
     MemoryOptions asked{
         input.zero_stage.value_or(0), {}, input.recompute.value_or(Recompute::none)};
     if (asked.zero_stage > 0) asked.zero_group = input.zero_group;
-    return memory == asked && schedule == PipelineSchedule::one_f_one_b;
+    return memory == asked && schedule == input.schedule_or_default();
   }
 };
 

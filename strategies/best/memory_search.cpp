@@ -324,6 +324,7 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
       split ? zero_bubble_gain(devices, stages / devices, plan.schedule.micro_batches) : 1;
   PricedPlan like;
   like.origin = origin;
+  like.schedule = input_.schedule_or_default();
   bool near = false;
   add_variants(plan, like, limit, most / gain, fitting, unfit, over, split ? &near : nullptr);
   const auto add_in_order = [&](Plan ordered, PipelineSchedule schedule) {

@@ -310,6 +310,24 @@ TEST_CASE("best: shares and overlaps tokens of tensor-parallel groups, and inter
   CHECK(best.step <= 1.005 * least.step);
 }
 
+TEST_CASE("best: model chunks stay in the order that the user wants") {
+  const World world("gpt:layers=6,hidden=256,heads=8,seq_length=128,vocab_size=1000",
+                    "nodes:3x2,device=t4,intra=25GB/s,inter=1GB/s");
+  StrategyInput input = world.simulated(36);
+  input.budget = 30;
+  input.optimizer = Optimizer::adam;
+  input.tensor_parallel = 1;
+  input.pipeline_parallel = 3;
+  input.data_parallel = input.virtual_pipeline = 2;
+  input.micro_batches = 9;
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble,
+        PipelineSchedule::zero_bubble_h2}) {
+    input.schedule = schedule;
+    CHECK(degrees_of(world.network, plan_best(input)).schedule == schedule);
+  }
+}
+
 TEST_CASE("best: orders the micro-batches of pipelines as is best, or as the user wants them") {
   const World world("gpt:layers=8,hidden=512,heads=8,seq_length=256,vocab_size=1024",
                     "star:4,device=a100-sxm4-80,rate=1GB/s,latency=5us");
