@@ -115,8 +115,9 @@ void fields(auto& visit, Of<Plan> auto& plan) {
   visit("optimizer", plan.optimizer);
   visit.optional(
       "framework", plan.framework,
-      "pytorch has buckets of all gradients and a loss in FP32; megatron works in place, "
-      "and gathers tokens for each pass of a dense layer");
+      "pytorch has buckets of all gradients and a loss in FP32; megatron works in place, gathers "
+      "tokens for each pass of a dense layer and sends whole activations between stages; "
+      "megatron-deepspeed is as megatron, and its stages send a share from each GPU");
   visit("layers", plan.layers);
   visit("schedule", plan.schedule);
   visit("buckets", plan.buckets);

@@ -45,7 +45,7 @@ class ActivationMemory {
       note_kernel(OpId{i});
       note_movement(OpId{i});
     }
-    if (framework == Framework::megatron) free_what_is_sent();
+    if (of_megatron(framework)) free_what_is_sent();
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const OpKind kind = dag.kind(OpId{i});
       if (kind == OpKind::compute) add_output(OpId{i});

@@ -171,18 +171,6 @@ void refuse_unknown(const TrainerWords& words) {
   }
 }
 
-/// megatron/core/pipeline_parallel/schedules.py, get_tensor_shapes: only sequence parallelism
-/// divides what stages send. lowering/reshard.hpp divides it always (scatter_gather).
-void note_whole_sends(const TrainerWords& words, std::int64_t tensor, std::int64_t stages,
-                      LayoutFile& file) {
-  if (tensor == 1 || stages == 1 || *file.sequence_parallel) return;
-  file.notes.push_back(
-      fmt::format("{}: without sequence-parallel each GPU there sends whole activations to the "
-                  "next stage; this step sends 1/{} of them, and is too short where the network "
-                  "between stages is slow",
-                  words.file(), tensor));
-}
-
 /// Of Megatron-LM, and FlagScale after it.
 void sum_gradients(const TrainerWords& words, const TrainerGroups& groups, LayoutFile& file) {
   constexpr std::string_view overlap = "overlap-grad-reduce";
@@ -256,7 +244,6 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
             file);
   file.sequence_parallel = words.is_on("sequence-parallel") && tensor > 1;
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
-  note_whole_sends(words, tensor, pipeline, file);
   const bool mixture = strategies::experts_of(network) > 0;
   if (mixture && tensor > 1 && !*file.sequence_parallel) {  // moe_layer.py, forward
     words.refuse("tensor-model-parallel-size", "1 for a mixture, or with --sequence-parallel");
@@ -338,9 +325,6 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
                      fmt::format("{} processes for {}", all, counted(std::ssize(devices), "GPU")),
                      "accepted: meshes that use all GPUs, or a hostfile of those that they use");
   }
-  const auto widest =
-      std::max_element(groups.begin(), groups.end(),
-                       [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
   LayoutFile file;
   file.layout = mesh_layout(words, split_at, network, split, groups, devices);
   read_megatron_context(words, groups.front().context, file);
@@ -350,7 +334,6 @@ LayoutFile of_flagscale(const TrainerWords& words, const Network& network, const
             each * groups.front().data, file);
   file.sequence_parallel = words.is_on("sequence-parallel");
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
-  note_whole_sends(words, widest->tensor, std::ssize(split), file);
   file.zero_stage = zero_of(words);
   file.recompute = recompute_of(words, network);
   read_precision(words, file);

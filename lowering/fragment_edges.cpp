@@ -58,7 +58,7 @@ EdgeFragment Fragments::make_edge(LayerId producer, const Consumer& reader,
   edge.reader = &layer(reader.layer, moves(reader.layer, numbers));
   edge.consumer = reader;
   const std::vector<Need> wanted = needs(edge);
-  TensorLayout computed(edge.home->cells);
+  TensorLayout computed(edge.home->cells, whole_sends_);
   edge.aligned = computed.aligned(wanted);
   edge.gradient = returns_ && structure_.flow.wants[producer.index()] &&
                   structure_.flow.reaches_loss[reader.layer.index()];
@@ -69,7 +69,7 @@ EdgeFragment Fragments::make_edge(LayerId producer, const Consumer& reader,
 const EdgeFragment::Alone& Fragments::alone(EdgeFragment& edge) {
   if (edge.alone) return *edge.alone;
   EdgeFragment::Alone& alone = edge.alone.emplace();
-  TensorLayout layout(edge.home->cells);
+  TensorLayout layout(edge.home->cells, whole_sends_);
   alone.sources = layout.bring(needs(edge), cluster_);
   for (const Movement& movement : layout.arrivals())
     alone.arrivals.push_back(priced_arrival(movement, edge));
@@ -111,7 +111,7 @@ FanOut Fragments::make_fan_out(const LayerFragment& home, const std::vector<Edge
   fan_out.sums = make_parts_sums(home, all_needed, held);
   const bool whole = std::all_of(fan_out.sums.begin(), fan_out.sums.end(),
                                  [](const FanOut::PartsSum& sum) { return sum.shares.empty(); });
-  TensorLayout layout(std::move(held));
+  TensorLayout layout(std::move(held), whole_sends_);
   std::size_t in_layout = 0;  // edges that have brought what they need
   std::vector<std::int32_t> additions(home.cells.size(), 0);
   const auto canonical = [&](std::int32_t cell) {
@@ -171,7 +171,7 @@ FanOut Fragments::make_fan_out(const LayerFragment& home, const std::vector<Edge
       for (const std::int32_t cell : movement.producers) ++additions[canonical(cell)];
     }
   };
-  TensorLayout computed(home.cells);
+  TensorLayout computed(home.cells, whole_sends_);
   const JointReturn joint_return =
       home.plan.apart ? JointReturn{} : parsim::lowering::joint_return(computed, returning);
   if (!joint_return.given.empty()) {

@@ -114,11 +114,12 @@ Structure::Structure(const Network& network)
 }
 
 Fragments::Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
-                     std::int64_t samples, Pricer* pricer, bool returns)
+                     std::int64_t samples, Framework framework, Pricer* pricer, bool returns)
     : network_(network),
       cluster_(cluster),
       structure_(structure),
       samples_(samples),
+      whole_sends_(framework == Framework::megatron),
       pricer_(pricer),
       returns_(returns),
       element_(pricer == nullptr ? 0 : element_bytes(pricer->input.precision)),

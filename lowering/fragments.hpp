@@ -217,13 +217,13 @@ struct Pricer {
   CommunicationPricer communications;
 };
 
-/// All fragments of one size of micro-batch.
+/// All fragments of one size of micro-batch, under one framework.
 class Fragments {
  public:
   /// pricer    null: fragments have no prices
   /// returns   false: how gradients return is left out
   Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
-            std::int64_t samples, Pricer* pricer, bool returns);
+            std::int64_t samples, Framework framework, Pricer* pricer, bool returns);
 
   /// Number of the layer's fragment for a plan, among those of all layers like it.
   std::int32_t layer(LayerId id, const LayerPlan& plan);
@@ -314,6 +314,7 @@ class Fragments {
   const Cluster& cluster_;
   const Structure& structure_;
   std::int64_t samples_;
+  bool whole_sends_;  ///< see TensorLayout
   Pricer* pricer_;
   bool returns_;
   std::int64_t element_ = 0;

@@ -62,7 +62,7 @@ bool works_in_place(const LayerKind& kind) {
 }
 
 StaysFor outputs_stay(const Plan& plan) {
-  if (plan.framework != Framework::megatron) return [](LayerId, LayerId) { return true; };
+  if (!of_megatron(plan.framework)) return [](LayerId, LayerId) { return true; };
   return [&layers = plan.layers](LayerId producer, LayerId reader) {
     const std::vector<DeviceId>& makes = layers[producer.index()].devices;
     const std::vector<DeviceId>& reads = layers[reader.index()].devices;

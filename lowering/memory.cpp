@@ -43,7 +43,7 @@ class Accounting {
         use_(parts.cluster.devices.size()),
         scores_(network_.layers.size()) {
     for (const Layer& layer : network_.layers) {
-      if (layer.kind.as<Loss>() == nullptr || plan_.framework == Framework::megatron) continue;
+      if (layer.kind.as<Loss>() == nullptr || of_megatron(plan_.framework)) continue;
       scores_[layer.inputs[0].index()] = true;
     }
   }
@@ -310,7 +310,7 @@ void Accounting::states() {
   // does not change, also where parts of it are summed over other devices (an embedding that stages
   // share).
   const bool one_bucket = bucket_order(network_, plan_).size() == 1;
-  for (std::size_t d = 0; d < use_.size() && plan_.framework != Framework::megatron; ++d) {
+  for (std::size_t d = 0; d < use_.size() && !of_megatron(plan_.framework); ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
     std::int64_t bytes = 0;
     if ((one_bucket || buckets[d].size() == 1) && travelling == gradient_) {

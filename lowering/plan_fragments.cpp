@@ -16,15 +16,16 @@ constexpr std::size_t most_cells_kept = 1'000'000;
 
 }  // namespace
 
-Fragments& FragmentStore::of(std::int64_t samples) {
+Fragments& FragmentStore::of(std::int64_t samples, Framework framework) {
   std::size_t kept = 0;
-  for (const auto& [of, fragments] : by_samples_) kept += fragments.cells_kept();
+  for (const auto& [of, fragments] : kept_) kept += fragments.cells_kept();
   if (kept > most_cells_kept) {
-    by_samples_.clear();
+    kept_.clear();
     ++forgotten_;
   }
-  return by_samples_
-      .try_emplace(samples, network_, cluster_, structure_, samples, pricer_, returns_)
+  return kept_
+      .try_emplace({samples, framework}, network_, cluster_, structure_, samples, framework,
+                   pricer_, returns_)
       .first->second;
 }
 
@@ -39,8 +40,10 @@ void PlanFragments::use(const Plan& wanted) {
   plan = &wanted;
   const std::size_t count = wanted.layers.size();
   const std::int64_t samples = wanted.batch / wanted.schedule.micro_batches;
-  bool fresh = samples != previous_samples_;  // nothing of the last plan helps
-  fragments_ = &store_.of(samples);
+  // Nothing of the last plan helps.
+  bool fresh = samples != previous_samples_ || wanted.framework != previous_.framework;
+  fragments_ = &store_.of(samples, wanted.framework);
+  previous_.framework = wanted.framework;
   fresh = fresh || std::exchange(forgotten_, store_.forgotten()) != store_.forgotten();
   previous_samples_ = -1;  // a refusal half-way leaves nothing to build on
   if (fresh) {

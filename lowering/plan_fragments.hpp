@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "lowering/fragments.hpp"
@@ -11,7 +12,7 @@
 
 namespace parsim::lowering {
 
-/// The fragments of all plans of a network, by size of micro-batch.
+/// The fragments of all plans of a network, by size of micro-batch and framework.
 class FragmentStore {
  public:
   /// pricer    null: fragments have no prices
@@ -29,7 +30,7 @@ class FragmentStore {
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   [[nodiscard]] const Structure& structure() const { return structure_; }
   /// Forgets all fragments first if they are too many.
-  [[nodiscard]] Fragments& of(std::int64_t samples);
+  [[nodiscard]] Fragments& of(std::int64_t samples, Framework framework);
   /// How often fragments were forgotten.
   [[nodiscard]] std::int64_t forgotten() const { return forgotten_; }
 
@@ -39,7 +40,7 @@ class FragmentStore {
   Structure structure_;
   Pricer* pricer_;
   bool returns_;
-  std::map<std::int64_t, Fragments> by_samples_;
+  std::map<std::pair<std::int64_t, Framework>, Fragments> kept_;
   std::int64_t forgotten_ = 0;
 };
 

@@ -77,7 +77,7 @@ bool backward_follows_forward(const Schedule& schedule, std::int32_t stage) {
 
 bool gathers_for_each_pass(const Layer& reader, Framework framework) {
   if (reader.kind.as<Attention>() != nullptr) return true;
-  return framework == Framework::megatron && reader.kind.as<Dense>() != nullptr &&
+  return of_megatron(framework) && reader.kind.as<Dense>() != nullptr &&
          reader.out.region_axis(Dim::expert) == 0;
 }
 

@@ -52,7 +52,8 @@ std::optional<std::vector<Region>> even_boxes(const Region& box, std::size_t par
 
 bool is_collective(Pattern pattern) { return pattern <= Pattern::broadcast; }
 
-TensorLayout::TensorLayout(std::vector<Cell> cells) : cells_(std::move(cells)) {}
+TensorLayout::TensorLayout(std::vector<Cell> cells, bool whole_sends)
+    : cells_(std::move(cells)), whole_sends_(whole_sends) {}
 
 const std::vector<Owner>& TensorLayout::owners() {
   if (!owners_.empty()) return owners_;
@@ -210,6 +211,7 @@ void TensorLayout::scatter(std::vector<Missing>& missing, std::size_t holders,
       members.clear();
       continue;
     }
+    const bool whole = whole_sends_ && owner.cells.size() >= members.size();
     Movement movement{Pattern::scatter_gather, members, *shares, {}, {}, {}, {}, {}};
     for (std::size_t i = 0; i < members.size(); ++i) {
       std::vector<std::int32_t> near;
@@ -218,9 +220,22 @@ void TensorLayout::scatter(std::vector<Missing>& missing, std::size_t holders,
       }
       const std::vector<std::int32_t>& from = near.empty() ? owner.cells : near;
       const std::int32_t cell = from[i % from.size()];
+      if (whole) {
+        arrive({Pattern::point_to_point,
+                {device_of(cell), members[i]},
+                {key.second},
+                {},
+                {cell},
+                {},
+                {},
+                {}},
+               {&members[i], 1}, {&key.second, 1});
+        continue;
+      }
       movement.legs.push_back({device_of(cell), members[i], (*shares)[i], cell});
       movement.producers.push_back(cell);
     }
+    if (whole) continue;
     arrive(std::move(movement), members, std::vector<Region>(members.size(), key.second));
   }
   std::erase_if(missing, [&](const Missing& m) {

@@ -81,9 +81,12 @@ struct Sources {
 class TensorLayout {
  public:
   TensorLayout() = default;
-  explicit TensorLayout(std::vector<Cell> cells);
+  /// whole_sends   where scatter_gather could divide what each of several devices has among as many
+  ///               others, each sends all of it to one of them
+  explicit TensorLayout(std::vector<Cell> cells, bool whole_sends = false);
 
   [[nodiscard]] const std::vector<Cell>& cells() const { return cells_; }
+  [[nodiscard]] bool whole_sends() const { return whole_sends_; }
   /// Distinct parts, in order of their first cell. Computed at the first call.
   [[nodiscard]] const std::vector<Owner>& owners();
   /// Movements found so far, in the order of the bring() calls.
@@ -118,6 +121,7 @@ class TensorLayout {
   [[nodiscard]] std::vector<Held>& held(DeviceId device);
 
   std::vector<Cell> cells_;
+  bool whole_sends_ = false;
   std::vector<Owner> owners_;
   std::vector<Movement> arrivals_;
   std::vector<std::vector<Held>> held_;  ///< by device id

@@ -218,6 +218,22 @@ std::vector<Movement> from_outside(const TensorLayout& tensor, const Owner& owne
         by_replica.push_back(same->second);
       }
     }
+    if (tensor.whole_sends() && owner.cells.size() > 1 && devices.size() == 1 &&
+        by_replica.size() >= owner.cells.size()) {
+      for (std::size_t i = 0; i < owner.cells.size(); ++i) {
+        const std::int32_t cell = owner.cells[i];
+        movements.push_back(
+            {Pattern::point_to_point,
+             {by_replica[i][0], tensor.cells()[static_cast<std::size_t>(cell)].device},
+             {box},
+             {},
+             {cell},
+             {},
+             {},
+             {}});
+      }
+      continue;
+    }
     auto movement = scatter_gather(tensor, owner, box, by_replica);
     if (!movement) return {};
     movements.push_back(std::move(*movement));

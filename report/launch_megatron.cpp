@@ -163,13 +163,6 @@ Launch megatron_files(const CarriedPlan& carried) {
   for (const auto& line : {repeated_key_heads(carried), padded_vocabulary(carried)}) {
     if (line) launch.not_carried.push_back(*line);
   }
-  const strategies::Degrees& degrees = carried.degrees();
-  if (*degrees.tp > 1 && *degrees.pp > 1 && !degrees.sequence_parallel.value_or(false)) {
-    launch.not_carried.push_back(
-        fmt::format("activations between stages in {} parts: without --sequence-parallel "
-                    "Megatron-LM sends them whole from each GPU",
-                    *degrees.tp));
-  }
   launch.words_multiple = words_multiple(carried);
   if (plan.precision == Precision::tf32) {
     launch.not_carried.emplace_back("tf32: PyTorch decides where products of fp32 use it");

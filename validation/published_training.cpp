@@ -295,6 +295,9 @@ std::optional<Optimizer> optimizer_of(const Claim& claim) {
 Framework memory_as(const Claim& claim, sim::Fusion fusion) {
   const bool in_place = column_contains(claim, "framework", "llm-foundry") ||
                         column_contains(claim, "framework", "InternEvo");
+  if (column_contains(claim, "framework", "DeepSpeed") && fusion == sim::Fusion::megatron) {
+    return Framework::megatron_deepspeed;
+  }
   return in_place ? Framework::megatron : sim::framework_of(fusion);
 }
 

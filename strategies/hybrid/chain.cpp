@@ -47,7 +47,7 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
     sizes.push_back(static_cast<double>(elements * element_bytes(input.reduce_precision)));
   }
   std::sort(sizes.rbegin(), sizes.rend());
-  if (input.framework == Framework::megatron) return 0;
+  if (of_megatron(input.framework)) return 0;
   const std::int64_t travelling = element_bytes(input.reduce_precision);
   const bool stay = input.zero_stage.value_or(0) == 0 && input.sync != Sync::Kind::server;
   if (sizes[1] == 0 &&

@@ -37,7 +37,7 @@ StageCosts::StageCosts(const StrategyInput& input, const std::vector<DeviceClass
   for (LayerPlan& layer : alone.layers) layer.devices = {workers(input)[0]};
   dropped_ = lowering::dropped_outputs(input.network, with_memory_options(input, alone));
   stays_ = bytes_;
-  if (input.framework != Framework::megatron) return;
+  if (!of_megatron(input.framework)) return;
   stays_ = lowering::kept_bytes(input.network, input.precision, [&](LayerId made, LayerId reader) {
     return block_[made.index()] == block_[reader.index()];
   });

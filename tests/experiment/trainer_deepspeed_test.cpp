@@ -1,9 +1,8 @@
-// DeepSpeed's JSON: parallelism within its replicas, and states; what Megatron-LM's stages send.
+// DeepSpeed's JSON: parallelism within its replicas, and states.
 #include <doctest/doctest.h>
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "experiment/experiment.hpp"
 #include "experiment/trainer_file.hpp"
@@ -60,25 +59,6 @@ TEST_CASE("deepspeed: states of half the bytes are refused by name") {
           where + ": 'true'; accepted: false: master weights and states are in FP32 here");
     CHECK(refused(table, key, "false") == "accepted");
   }
-}
-
-TEST_CASE("megatron: activations that are sent whole between stages get a note") {
-  // Before, 883 instead of some 1180 ms (Llama 3 8B, tp 8, pp 2 over 25 GB/s) without a word.
-  const auto notes = [](const std::string& more) {
-    Request request;
-    request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
-    request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
-    const Experiment experiment(request);
-    return read_trainer_file("x --pipeline-model-parallel-size 2 --micro-batch-size 1 " + more,
-                             "run.sh", experiment.network, experiment.cluster)
-        .notes;
-  };
-  CHECK(notes("--tensor-model-parallel-size 4") ==
-        std::vector<std::string>{
-            "run.sh: without sequence-parallel each GPU there sends whole activations to the next "
-            "stage; this step sends 1/4 of them, and is too short where the network between "
-            "stages is slow"});
-  CHECK(notes("--tensor-model-parallel-size 4 --sequence-parallel").empty());
 }
 
 }  // namespace

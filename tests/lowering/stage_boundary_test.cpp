@@ -125,6 +125,38 @@ TEST_CASE("stage boundary: b·s·h cross it for every micro-batch and direction,
   }
 }
 
+// Without sequence parallelism all t devices of a stage have all of b·s·h.
+TEST_CASE(
+    "stage boundary: Megatron-LM sends b·s·h from every device of a group, DeepSpeed shares") {
+  const Network network = tiny_transformer(2);
+  const std::size_t border = layer_named(network, "block1.norm1");
+  const Cluster cluster = star_of(12, "10 GB/s", "1 us");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
+  input.batch = step_batch;
+  lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+  for (const std::size_t t : {1U, 2U, 3U}) {
+    Plan plan = staged(network, {{0, t, {4}}, {border, t, {4}}}, 2);
+    for (const Framework framework :
+         {Framework::megatron, Framework::megatron_deepspeed, Framework::pytorch}) {
+      plan.framework = framework;
+      CAPTURE(t);
+      CAPTURE(to_text(framework));
+      const ExecDag dag = lowering::lower(network, cluster, plan);
+      const Crossing bytes = crossing(dag, t);
+      const auto copies = static_cast<std::int64_t>(framework == Framework::megatron ? t : 1);
+      CHECK(bytes.there == copies * step_batch * tokens * width * 4);
+      CHECK(bytes.back == copies * step_batch * tokens * width * 4);
+      CHECK(difference(plan, dag, 5) == "");
+      if (framework != Framework::megatron) continue;
+      Seconds end{};
+      for (const Span& span : list_schedule(dag, durations_alone(dag, *cost)))
+        end = std::max(end, span.end);
+      CHECK(estimator.step_time(plan).count() == testing::approx(end.count()).epsilon(1e-9));
+    }
+  }
+}
+
 TEST_CASE("stage boundary: partial sums of a stage that begins with products are summed first") {
   // Queries, keys and values each give a part of the gradient of what they read; the sum over the
   // group crosses once.
