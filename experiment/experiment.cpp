@@ -241,6 +241,7 @@ Experiment::Experiment(const Request& asked)
   }
   if (plan) {
     check_plan(*plan, request.plan_file);
+    follow_framework(*plan, request);
     request.precision = plan->precision;
     request.reduce_precision = plan->reduce_precision;
     request.optimizer = plan->optimizer;
@@ -330,6 +331,7 @@ void Experiment::read_layout_file() {
                ? read_trainer_file(text, request.layout_file, network, cluster, request.batch)
                : read_layout(text, request.layout_file, network, cluster);
   if (of_plan) check_plan(*layout->plan, request.layout_file);
+  if (of_plan) follow_framework(*layout->plan, request);
   pad_words(network, request.layout_file, *layout);
   check_decided_once(request, *layout);
   const auto decide = [&](std::string_view flag, const auto& by_file, auto& value) {

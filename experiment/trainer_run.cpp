@@ -42,10 +42,15 @@ bool is_split_product(const Network& network, const Plan& plan, LayerId layer) {
 
 Plan plan_of_file(const std::string& text, const std::string& file, const Request& request) {
   Plan plan = plan_from_json(text, file);
-  if (request.given.contains("--fusion")) {
-    plan.framework = sim::framework_of(request.sim.fusion);
-  }
+  const Framework asked = sim::framework_of(request.sim.fusion);
+  if (request.given.contains("--fusion") && of_megatron(asked) != of_megatron(plan.framework))
+    plan.framework = asked;
   return plan;
+}
+
+void follow_framework(const Plan& plan, Request& request) {
+  const bool open = !request.given.contains("--fusion") && request.launcher.empty();
+  if (open && of_megatron(plan.framework)) request.sim.fusion = sim::Fusion::megatron;
 }
 
 void follow_trainer(const LayoutFile& file, Request& request) {
@@ -81,6 +86,7 @@ Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& 
   const strategies::Degrees degrees = strategies::degrees_of(experiment.network, plan);
   Plan carried = strategies::with_buckets(experiment.strategy_input(), plan,
                                           bucket_by(trainer, experiment.network, plan));
+  carried.framework = sim::framework_of(experiment.request.sim.fusion);
   carried.schedule.reduce_every = reduced_by(trainer, plan.schedule.reduce_every);
   if (trainer == "accelerate" || trainer == "deepspeed") {
     carried = with_habits(experiment.network, std::move(carried), habits_of_transformers);

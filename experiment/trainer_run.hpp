@@ -19,6 +19,9 @@ void follow_trainer(const LayoutFile& file, Request& request);
 [[nodiscard]] Plan plan_of_file(const std::string& text, const std::string& file,
                                 const Request& request);
 
+/// The kernels are those of the plan's framework, unless --fusion or --launch decides.
+void follow_framework(const Plan& plan, Request& request);
+
 [[nodiscard]] Plan with_habits(const Network& network, Plan plan, const GroupHabits& habits);
 
 /// With the trainer's buckets of gradients, loss and its way to send between stages. `trainer`: as

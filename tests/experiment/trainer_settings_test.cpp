@@ -407,6 +407,29 @@ TEST_CASE("plan file: --fusion decides whose memory counts, else the file") {
   CHECK(framework(sim::Fusion::megatron, true) == Framework::megatron);
 }
 
+TEST_CASE("plan file: kernels are those of its framework, unless --fusion is given") {
+  const testing::TemporaryFolder folder;
+  folder.write("run.sh",
+               "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --micro-batch-size 8 "
+               "--global-batch-size 8 --bf16\n");
+  Request request;
+  request.network = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:1x4,device=a100-sxm4-80,intra=300GB/s";
+  request.layout_file = folder.path("run.sh");
+  const Experiment experiment(request);
+  const Planned planned = make_plan(experiment, layout_strategy());
+  const RunResult by_file = run_plan(experiment, planned).result;
+  request.layout_file.clear();
+  request.plan_file = folder.write("p.json", to_json(planned.plan));
+  const auto step = [&] {
+    const Experiment saved(request);
+    return run_plan(saved, {*saved.plan, {}, {}}).result.step_time;
+  };
+  CHECK(step() == by_file.step_time);
+  request.given = {"--fusion"};
+  CHECK(step() > by_file.step_time);
+}
+
 TEST_CASE("trainer file: torchtitan's pipelines keep weights and sum gradients at the end") {
   const auto settings = [](const std::string& more) {
     return settings_in("[parallelism]\n" + more, "t.toml");
