@@ -22,12 +22,16 @@ struct GroupHabits {
   bool whole_scores = false;  ///< each device gathers all scores and computes the whole loss
   bool whole_words = false;   ///< and holds the whole embedding, unless scores are made with it
   bool sums_apart = false;    ///< of an input's gradient, one for each product that reads it
+  /// Tokens gathered for a product stay until its backward pass, unless they are computed again.
+  bool keeps_gathered = false;
 };
 /// transformers, whose plans accelerate and DeepSpeed's AutoTP follow: lm_head is
 /// colwise_gather_output in every _tp_plan, and embed_tokens is in none. Each "colwise" product
 /// sums its input's gradient itself, and waits (transformers/distributed/tensor_parallel.py,
 /// ColwiseParallel; DeepSpeed's module_inject/layers.py, LinearLayer).
 inline constexpr GroupHabits habits_of_transformers{true, true, true};
+/// DTensor, as torchtitan uses it: F.linear saves its input as PrepareModuleInput has gathered it.
+inline constexpr GroupHabits habits_of_dtensor{.keeps_gathered = true};
 
 /// A file with what it decides beyond the layout; what it leaves open, options decide.
 struct LayoutFile {

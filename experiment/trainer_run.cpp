@@ -71,6 +71,13 @@ Plan with_habits(const Network& network, Plan plan, const GroupHabits& habits) {
           [&](const Consumer& reader) { return is_split_product(network, plan, reader.layer); });
       plan.layers[l].apart = products > 1;
     }
+    // Of keys and values that parts of the tokens gather nothing stays.
+    if (habits.keeps_gathered && !plan.layers[l].recompute &&
+        std::none_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
+          return network[reader.layer].kind.as<Attention>() != nullptr;
+        })) {
+      plan.layers[l].regather = false;
+    }
     const bool table = habits.whole_words && layer.kind.as<Embedding>() != nullptr &&
                        users[layer.parameters[0].index()].size() == 1;
     if (!(habits.whole_scores && layer.kind.as<Loss>() != nullptr) && !table) continue;
@@ -90,6 +97,9 @@ Plan run_by(std::string_view trainer, const Experiment& experiment, const Plan& 
   carried.schedule.reduce_every = reduced_by(trainer, plan.schedule.reduce_every);
   if (trainer == "accelerate" || trainer == "deepspeed") {
     carried = with_habits(experiment.network, std::move(carried), habits_of_transformers);
+  }
+  if (trainer == "torchtitan") {
+    carried = with_habits(experiment.network, std::move(carried), habits_of_dtensor);
   }
   if (!degrees.schedule) return carried;  // one stage
   carried.schedule.blocking_sends =

@@ -288,6 +288,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   file.sequence_parallel = groups.tensor > 1;
   constexpr std::string_view async_at = "parallelism.enable_async_tensor_parallel";
   file.tensor_overlap = *file.sequence_parallel && words.is_on(async_at);
+  file.habits = habits_of_dtensor;
   file.habits.whole_scores = words.is_on("parallelism.disable_loss_parallel");
   // Pipelines keep gathered weights by default. Else FSDP frees them after forward passes alone
   // (backward_maybe_with_nosync of torch/distributed/pipelining/stage.py).

@@ -4,13 +4,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "core/timeline.hpp"
 #include "experiment/comparison.hpp"
 #include "experiment/run.hpp"
+#include "lowering/memory.hpp"
 #include "tests/support/program.hpp"
 
 namespace parsim::experiment {
@@ -62,6 +65,41 @@ TEST_CASE("trainer run: a search chooses by the step of the trainer that is to r
   CHECK(searched(launched, plan) != plan);
   // The plan that is written keeps its buckets: the file does not carry them.
   CHECK(make_plan(launched, strategies::strategy("data", "test")).plan == plan);
+}
+
+TEST_CASE("trainer run: torchtitan keeps gathered tokens unless they are computed again") {
+  const testing::TemporaryFolder folder;
+  const auto planned = [&](const std::string& mode) {
+    Request request = of_four_blocks();
+    request.cluster = "nodes:1x4,device=a100-sxm4-80,intra=300GB/s";
+    request.layout_file = folder.write(
+        "t.toml",
+        "[training]\nlocal_batch_size = 8\n[optimizer]\nname = \"AdamW\"\n"
+        "[parallelism]\ntensor_parallel_degree = 4\n[activation_checkpoint]\nmode = \"" +
+            mode + "\"\n");
+    const Experiment experiment(request);
+    Plan plan = make_plan(experiment, layout_strategy()).plan;
+    CHECK(run_by("torchtitan", experiment, plan) == plan);
+    return std::tuple{experiment.network, experiment.cluster, std::move(plan)};
+  };
+  const auto [network, cluster, kept] = planned("none");
+  CHECK(std::none_of(kept.layers.begin(), kept.layers.end(),
+                     [](const LayerPlan& layer) { return layer.regather; }));
+  // Before, every GPU kept a quarter of what two norms of each of four blocks and the last one
+  // made: 8 samples of 256 tokens of 1024 numbers of 4 bytes, for without FSDP
+  // torchtitan trains in FP32.
+  Plan dropped = kept;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    dropped.layers[l].regather = network.layers[l].kind.as<Norm>() != nullptr;
+  }
+  CHECK(static_cast<double>(lowering::memory_use(network, cluster, kept)[0].activations.value -
+                            lowering::memory_use(network, cluster, dropped)[0].activations.value) ==
+        9 * 0.75 * 8 * 256 * 1024 * 4);
+  const Plan full = std::get<Plan>(planned("full"));
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    if (network.layers[l].kind.as<Norm>() == nullptr) continue;
+    CHECK(full.layers[l].regather == full.layers[l].recompute);
+  }
 }
 
 TEST_CASE("trainer run: trainers that gather all scores hold them on every GPU of a group") {
