@@ -318,6 +318,11 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
       !words.has(parts_at) || std::find(parts.begin(), parts.end(), "model") != parts.end();
   if ((words.is_on("compile.enable") && model) || words.is_on("training.compile")) {
     file.fusion = sim::Fusion::compiled;
+    // torch/distributed/pipelining/schedules.py, _check_torch_compile_compatibility.
+    if (file.schedule == strategies::PipelineSchedule::zero_bubble) {
+      words.refuse("parallelism.pipeline_parallel_schedule",
+                   "another schedule, or a model that is not compiled");
+    }
   }
   read_recompute(words, file);
   read_precisions(words, groups, owners > 1, file);

@@ -22,7 +22,7 @@ constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 /// times.
 struct StagePass {
   std::uint32_t device = 0;
-  std::uint32_t load = 0;      ///< twice the stage, for a backward pass one more
+  std::uint32_t load = 0;      ///< three times the stage, and its direction
   std::uint32_t after = none;  ///< the pass whose output it needs
   std::uint32_t handed = 0;    ///< the stage that another stage hands it to, or gets it from; or 0
 };
@@ -33,14 +33,15 @@ std::vector<StagePass> passes_of(const Interleaving& pipeline, std::int32_t micr
   const auto number = static_cast<std::size_t>(micro_batches);
   std::vector<std::vector<Slot>> slots;
   for (std::size_t d = 0; d < pipeline.devices; ++d) {
-    slots.push_back(device_slots(PipelineSchedule::one_f_one_b, static_cast<std::int32_t>(d),
+    slots.push_back(device_slots(pipeline.schedule, static_cast<std::int32_t>(d),
                                  static_cast<std::int32_t>(pipeline.devices),
                                  static_cast<std::int32_t>(pipeline.chunks), micro_batches));
   }
   std::vector<StagePass> passes;
-  std::vector<std::uint32_t> done(2 * stages * number, none);
-  const auto of = [&](std::size_t stage, std::int32_t micro_batch, bool forward) -> auto& {
-    return done[2 * (stage * number + static_cast<std::size_t>(micro_batch)) + (forward ? 1 : 0)];
+  std::vector<std::uint32_t> done(3 * stages * number, none);
+  const auto of = [&](std::size_t stage, std::int32_t micro_batch, Direction direction) -> auto& {
+    return done[3 * (stage * number + static_cast<std::size_t>(micro_batch)) +
+                static_cast<std::size_t>(direction)];
   };
   std::vector<std::size_t> next(pipeline.devices, 0);
   for (bool goes_on = true; goes_on;) {
@@ -50,23 +51,28 @@ std::vector<StagePass> passes_of(const Interleaving& pipeline, std::int32_t micr
         const Slot& slot = slots[d][next[d]];
         const auto stage = static_cast<std::size_t>(slot.stage);
         const bool forward = slot.direction == Direction::forward;
-        StagePass pass{static_cast<std::uint32_t>(d),
-                       static_cast<std::uint32_t>(2 * stage + (forward ? 0 : 1))};
-        if (!forward || stage > 0) {
+        StagePass pass{
+            static_cast<std::uint32_t>(d),
+            static_cast<std::uint32_t>(3 * stage) + static_cast<std::uint32_t>(slot.direction)};
+        if (slot.direction == Direction::weights) {
+          pass.after = of(stage, slot.micro_batch, Direction::backward);
+        } else if (!forward || stage > 0) {
           const bool handed = forward || stage + 1 < stages;
           if (handed) pass.handed = static_cast<std::uint32_t>(forward ? stage : stage + 1);
-          pass.after = forward  ? of(stage - 1, slot.micro_batch, true)
-                       : handed ? of(stage + 1, slot.micro_batch, false)
-                                : of(stage, slot.micro_batch, true);
+          pass.after = forward  ? of(stage - 1, slot.micro_batch, Direction::forward)
+                       : handed ? of(stage + 1, slot.micro_batch, Direction::backward)
+                                : of(stage, slot.micro_batch, Direction::forward);
           if (pass.after == none) break;
         }
-        of(stage, slot.micro_batch, forward) = static_cast<std::uint32_t>(passes.size());
+        of(stage, slot.micro_batch, slot.direction) = static_cast<std::uint32_t>(passes.size());
         passes.push_back(pass);
         goes_on = true;
       }
     }
   }
-  ensure(passes.size() == done.size(), "the order of a pipeline leads to its end");
+  std::size_t all = 0;
+  for (const std::vector<Slot>& of_device : slots) all += of_device.size();
+  ensure(passes.size() == all, "the order of a pipeline leads to its end");
   return passes;
 }
 
@@ -92,7 +98,10 @@ class Steps {
     for (std::size_t s = 0; s < first.size(); ++s) {
       const std::size_t end = s + 1 < first.size() ? first[s + 1] : layers;
       loads_.push_back(costs.until[s][end] - costs.until[s][first[s]]);
-      for (const double share : {1.0 / 3, 2.0 / 3}) of_passes_.push_back(loads_.back() * share);
+      const bool split = splits_backward(pipeline_.schedule, pipeline_.devices);
+      for (const double share : {1.0 / 3, (split ? 1.0 : 2.0) / 3, 1.0 / 3}) {
+        of_passes_.push_back(loads_.back() * share);
+      }
       handed_.push_back(s > 0 ? costs.hand_over[s][first[s]] : 0);
     }
     const double longer = time_of(longer_);
@@ -149,7 +158,7 @@ class Steps {
   std::vector<StagePass> shorter_, longer_;
   double others_ = 0;  ///< micro-batches beyond those of `longer_`, in differences of the two
   std::vector<double> busy_, end_, loads_, handed_;
-  std::vector<double> of_passes_;    ///< by stage: its load's share of forward and of backward
+  std::vector<double> of_passes_;    ///< by stage and direction: of its load
   std::map<First, double> ratings_;  ///< a search comes to many cuts more than once
 };
 

@@ -16,12 +16,13 @@ struct Interleaving {
   std::size_t devices = 1, chunks = 1;  ///< chunks: stages of each device
   std::int32_t micro_batches = 1;
   PipelineSends sends = PipelineSends::overlapped;
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;  ///< not GPipe
 };
 
 /// Time of the device that ends last, if devices work through their device_slots: a forward pass
-/// takes a third of its stage's load, a backward pass the rest, and what is handed over is on its
-/// way while devices compute, or, blocking, while its sender waits. Of many micro-batches from
-/// those of some, as estimated_step does.
+/// takes a third of its stage's load, a backward pass the rest, or, where that is split, each of
+/// its halves a third; and what is handed over is on its way while devices compute, or, blocking,
+/// while its sender waits. Of many micro-batches from those of some, as estimated_step does.
 ///
 /// first   by stage: its first layer
 [[nodiscard]] double interleaved_step(const ChainCosts& costs, const Interleaving& pipeline,

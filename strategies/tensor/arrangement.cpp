@@ -339,7 +339,7 @@ ChainCosts Arranging::costs_of(const Arrangement& a) {
 PipelineCut Arranging::interleaved(const ParallelDegrees& degrees, const ChainCosts& costs) const {
   constexpr double clearly = 1e-3;
   const Interleaving pipeline{degrees.pipeline, degrees.chunks, degrees.micro_batches,
-                              input_.pipeline_sends};
+                              input_.pipeline_sends, input_.schedule_or_default()};
   std::vector<std::size_t> units = units_;
   // No stage holds inputs alone.
   const std::vector<Layer>& chain = input_.network.layers;

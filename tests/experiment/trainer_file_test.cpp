@@ -64,6 +64,8 @@ TEST_CASE(
   CHECK(read(pipelines(1, "Interleaved1F1B"), "t.toml").notes.empty());
   CHECK(refusal(pipelines(2, "ZBVZeroBubble"), "t.toml").find("InterleavedZeroBubble") !=
         std::string::npos);
+  const std::string compiled = pipelines(2, "InterleavedZeroBubble") + "[compile]\nenable = true\n";
+  CHECK(refusal(compiled, "t.toml").find("a model that is not compiled") != std::string::npos);
 }
 
 TEST_CASE("trainer file: torchtitan's layers of a stage count embedding and head") {

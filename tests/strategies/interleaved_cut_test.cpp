@@ -64,6 +64,14 @@ TEST_CASE("interleaved cut: equal stages take as long as by hand") {
         for (std::size_t s = 0; s < stages; ++s) CHECK(cut.first[s] == 2 * s);
         const double slots = micro_batches * static_cast<double>(chunks);
         CHECK(cut.step == testing::approx(6 * (slots + static_cast<double>(devices) - 1)));
+        // Of ZB-H1 and ZB-H2 a third of the bubble (tests/strategies/zero_bubble_test.cpp).
+        for (const PipelineSchedule schedule :
+             {PipelineSchedule::zero_bubble, PipelineSchedule::zero_bubble_h2}) {
+          Interleaving split = pipeline;
+          split.schedule = schedule;
+          CHECK(interleaved_step(costs, split, cut.first) ==
+                testing::approx(6 * slots + 2 * (static_cast<double>(devices) - 1)));
+        }
       }
     }
   }
@@ -88,8 +96,11 @@ TEST_CASE("interleaved cut: near the best of all cuts") {
     std::vector<double> loads(units, 10);
     loads.front() = 1 + static_cast<double>(random() % 4);
     loads.back() = 1 + static_cast<double>(random() % 30);
-    const Interleaving pipeline{devices, 2,
-                                static_cast<std::int32_t>(devices * (1 + random() % 12))};
+    Interleaving pipeline{devices, 2, static_cast<std::int32_t>(devices * (1 + random() % 12))};
+    if (round % 3 > 0) {
+      pipeline.schedule =
+          round % 3 == 1 ? PipelineSchedule::zero_bubble : PipelineSchedule::zero_bubble_h2;
+    }
     const ChainCosts costs = alike(stages, loads, static_cast<double>(random() % 3) / 4);
     const PipelineCut cut = interleaved_cut(costs, pipeline, every(units));
     CHECK(cut.step == testing::approx(interleaved_step(costs, pipeline, cut.first)));
