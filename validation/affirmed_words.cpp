@@ -20,9 +20,11 @@ bool is_one_of(std::string_view word, const std::array<std::string_view, n>& wor
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-constexpr std::array<std::string_view, 9> before{"no",  "not",   "non",     "without",  "neither",
-                                                 "nor", "never", "disable", "disabling"};
-constexpr std::array<std::string_view, 6> after_no{"using", "use", "with", "any", "the", "of"};
+constexpr std::array<std::string_view, 12> before{"no",        "not",     "non",    "without",
+                                                  "neither",   "nor",     "never",  "disable",
+                                                  "disabling", "instead", "rather", "unlike"};
+constexpr std::array<std::string_view, 7> after_no{"using", "use", "with", "any",
+                                                   "the",   "of",  "than"};
 constexpr std::array<std::string_view, 6> behind{"off",   "disabled", "deactivated",
                                                  "false", "unused",   "inactive"};
 constexpr std::array<std::string_view, 8> before_off{"is",       "was", "are", "turned",

@@ -120,6 +120,8 @@ TEST_CASE("affirmed words: frameworks in any capitals, and not those that are de
   CHECK(all("PyTorch, without DDP"));
   CHECK(zero_stage_of(with_column("parallelism", "no FSDP")).value_or(0) == 0);
   CHECK(zero_stage_of(with_column("parallelism", "DDP, not FSDP")).value_or(0) == 0);
+  CHECK(zero_stage_of(with_column("parallelism", "DDP instead of FSDP")).value_or(0) == 0);
+  CHECK(zero_stage_of(with_column("parallelism", "DDP rather than FSDP")).value_or(0) == 0);
   CHECK(zero_stage_of(with_column("parallelism", "FSDP no shard")) == 0);
 }
 
@@ -150,6 +152,7 @@ TEST_CASE("affirmed words: links that a machine lacks, or only some GPUs have") 
                            "PCIe without NVLink", "PCIe gen4 x16"}) {
     CAPTURE(text);
     CHECK(rate(text) == rate("PCIe gen4"));
+    CHECK(rate("PCIe gen4 instead of NVLink") == rate("PCIe gen4"));
   }
   CHECK(rate("PCIe gen4 x8") == rate("PCIe gen4") / 2);
   CHECK(rate("PCIe gen4x8 + 2x200 Gb/s") == rate("PCIe gen4") / 2);
