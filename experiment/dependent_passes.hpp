@@ -1,4 +1,4 @@
-// Which passes over layers must follow each other for any element, whatever the plan: what makes a
+// Which passes over layers must follow each other for any element, in every plan: what makes a
 // step longer than its work divided by the GPUs.
 #pragma once
 

@@ -209,7 +209,7 @@ latency = "5 us"
   return "name = \"c\"\nswitches = [\"eth\"]\n" + nodes + links;
 }
 
-/// Steps of every strategy are the same in whatever order the file lists the kinds.
+/// Steps of every strategy are the same in each order in which the file lists the kinds.
 void check_orders(const std::string& network, std::int64_t batch, std::vector<Machines> kinds) {
   const auto by_name = [](const Machines& a, const Machines& b) { return a.name < b.name; };
   std::sort(kinds.begin(), kinds.end(), by_name);
