@@ -33,15 +33,17 @@ const json::Keys& config_keys() {
                             std::initializer_list<std::string_view> names) {
       add<std::int64_t>(made, {limits, meaning}, names);
     };
-    counts({1, most_hidden}, "hidden size", {"hidden_size", "n_embd", "dim"});
+    counts({1, most_hidden}, "hidden size", {"hidden_size", "n_embd", "n_embed", "dim"});
     counts({1, most_blocks}, "blocks", {"num_hidden_layers", "n_layer", "n_layers"});
     counts({1, most_heads}, "attention heads", {"num_attention_heads", "n_head", "n_heads"});
-    counts({1, most_heads}, "heads of keys and values", {"num_key_value_heads"});
+    counts({1, most_heads}, "heads of keys and values", {"num_key_value_heads", "num_kv_heads"});
     counts({1, most_hidden}, "hidden size of a head", {"head_dim"});
     counts({1, most_ffn_hidden}, "hidden size of the feed-forward",
-           {"intermediate_size", "n_inner", "hidden_dim"});
+           {"intermediate_size", "n_inner", "hidden_dim", "ffn_dim", "ffn_hidden_size"});
     counts({1, most_seq_length}, "most tokens of a sample",
-           {"max_position_embeddings", "n_positions"});
+           {"max_position_embeddings", "n_positions", "seq_length"});
+    counts({1, most_hidden}, "of embeddings: as the hidden size", {"word_embed_proj_dim"});
+    counts({1, 2}, "norms of a block in parallel", {"num_ln_in_parallel_attn"});
     counts({1, most_seq_length}, "not modelled", {"sliding_window"});
     counts({1, most_vocab_size}, "rows of a table", {"vocab_size", "type_vocab_size"});
     counts({1, most_vocab_size}, "classes; absent: as many as id2label has", {"num_labels"});
@@ -60,14 +62,21 @@ const json::Keys& config_keys() {
     counts({1, most_hidden}, "of latent attention",
            {"kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"});
     counts({0, most_hidden}, "of latent attention; 0: queries are not compressed", {"q_lora_rank"});
-    add<Rate>(made, "after attention and feed-forward",
-              {"hidden_dropout_prob", "resid_pdrop", "dropout", "hidden_dropout"});
+    add<Rate>(
+        made, "after attention and feed-forward",
+        {"hidden_dropout_prob", "resid_pdrop", "dropout", "hidden_dropout", "residual_dropout"});
     add<Rate>(made, "of attention scores",
               {"attention_probs_dropout_prob", "attn_pdrop", "attention_dropout"});
-    add<Rate>(made, "of embeddings", {"embd_pdrop"});
-    add<bool>(made, {}, {"attention_bias", "qkv_bias", "mlp_bias"});
+    add<Rate>(made, "of embeddings", {"embd_pdrop", "embedding_dropout"});
+    add<bool>(made, {},
+              {"attention_bias", "qkv_bias", "mlp_bias", "bias", "use_bias", "enable_bias"});
+    add<bool>(made, "positions by the distance of tokens", {"alibi"});
+    add<bool>(made, "one head of keys and values", {"multi_query"});
+    add<bool>(made, "several heads of keys and values", {"new_decoder_architecture"});
+    add<bool>(made, "norms before attention and feed-forward", {"do_layer_norm_before"});
     add<bool>(made, "logits use the weights of the embeddings", {"tie_word_embeddings"});
-    add<bool>(made, "attention and feed-forward read the same", {"use_parallel_residual"});
+    add<bool>(made, "attention and feed-forward read the same",
+              {"use_parallel_residual", "parallel_attn"});
     add<bool>(made, "whether sliding_window holds", {"use_sliding_window"});
     add<bool>(made, "weights of a token's experts have the sum 1", {"norm_topk_prob"});
     add<HiddenAct>(made, "of the feed-forward",
@@ -78,6 +87,8 @@ const json::Keys& config_keys() {
     add<Members>(made, "names of classes", {"id2label"});
     add<std::vector<std::string>>(made, "classes of transformers", {"architectures"});
     add<Members>(made, "ignored", {"quantization_config"});
+    add<double>(made, "not modelled", {"attn_logit_softcapping", "final_logit_softcapping"});
+    add<Members>(made, "of a model of several modalities: read in its place", {"text_config"});
     return made;
   }();
   return keys;
@@ -115,9 +126,14 @@ constexpr std::string_view shapeless[] = {"auto_map",
                                           "min_length",
                                           "n_ctx",
                                           "n_group",
+                                          "no_rope_layer_interval",
+                                          "no_rope_layers",
                                           "num_labels",
+                                          "offset_alibi",
+                                          "original_max_position_embeddings",
                                           "prefix",
                                           "pretraining_tp",
+                                          "query_pre_attn_scalar",
                                           "remove_invalid_values",
                                           "reorder_and_upcast_attn",
                                           "return_dict",
@@ -125,6 +141,7 @@ constexpr std::string_view shapeless[] = {"auto_map",
                                           "scale_attn_by_inverse_layer_idx",
                                           "scale_attn_weights",
                                           "seq_aux",
+                                          "sliding_window_pattern",
                                           "suppress_tokens",
                                           "tie_weights_",
                                           "tie_word_embeddings",
@@ -176,13 +193,25 @@ void put_special_schema(json::Writer& out, const Members&) { out.key("type").tex
 
 Config::Config(const std::string& text, std::string file)
     : file_(std::move(file)), document_(text, file_, json::Origin::elsewhere) {
-  if (document_.root().kind() == json::Kind::object) return;
-  document_.root().refuse("accepted: an object, as in a Hugging Face config.json");
+  const json::Node root = document_.root();
+  if (root.kind() != json::Kind::object) {
+    root.refuse("accepted: an object, as in a Hugging Face config.json");
+  }
+  const auto type = root.find("model_type"), part = root.find("text_config");
+  if (!type || type->kind() != json::Kind::text || is_model_type(type->text())) return;
+  if (part && part->kind() == json::Kind::object && part->find("model_type")) {
+    text_of_ = type->text();
+  }
+}
+
+json::Node Config::top() const {
+  const json::Node root = document_.root();
+  return text_of_.empty() ? root : *root.find("text_config");
 }
 
 std::optional<json::Node> Config::find(std::string_view key) const {
   asked_.emplace(key);
-  return document_.root().find(key);
+  return top().find(key);
 }
 
 std::string Config::where(std::string_view key) const {
@@ -202,7 +231,7 @@ bool Config::has(std::string_view key) const {
 json::Node Config::required(std::string_view key, std::string_view accepted) const {
   if (const auto node = find(key)) return *node;
   std::vector<std::string> keys;
-  document_.root().each_member([&](const std::string& name, auto&&) { keys.push_back(name); });
+  top().each_member([&](const std::string& name, auto&&) { keys.push_back(name); });
   throw InputError(where(key), "missing",
                    fmt::format("accepted: {}{}", accepted, did_you_mean(key, keys)));
 }
@@ -227,7 +256,7 @@ std::int64_t Config::count(std::string_view key, std::int64_t most) const {
 
 std::vector<std::string> Config::unread_shapes() const {
   std::vector<std::string> keys;
-  document_.root().each_member([&](const std::string& key, const json::Node& value) {
+  top().each_member([&](const std::string& key, const json::Node& value) {
     if (asked_.contains(key) || is_shapeless(key) || !may_be_shape(key, value)) return;
     keys.push_back(key);
   });
@@ -240,8 +269,29 @@ std::vector<std::string> Config::unread_shapes() const {
 namespace parsim::networks {
 
 std::string config_schema() {
-  return json::table_schema("A config.json of Hugging Face, as far as it is read",
-                            hugging_face::config_keys());
+  const json::Keys& keys = hugging_face::config_keys();
+  json::Writer out;
+  out.open_object();
+  out.key("title").text("A config.json of Hugging Face, as far as it is read");
+  out.key("anyOf").open_array();
+  out.open_object();
+  json::put_table_schema(out, keys);
+  out.close_object();
+  // Of a model of several modalities.
+  out.open_object();
+  out.key("type").text("object");
+  out.key("required").open_array();
+  out.text("text_config");
+  out.close_array();
+  out.key("properties").open_object();
+  out.key("text_config").open_object();
+  json::put_table_schema(out, keys);
+  out.close_object();
+  out.close_object();
+  out.close_object();
+  out.close_array();
+  out.close_object();
+  return out.take();
 }
 
 }  // namespace parsim::networks

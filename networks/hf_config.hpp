@@ -26,6 +26,7 @@ struct ModelType {
   void (*build)(Design&) = nullptr;
 };
 void get_special(const json::Node& node, ModelType& type);
+[[nodiscard]] bool is_model_type(std::string_view name);
 void put_special_schema(json::Writer& out, const ModelType& type);
 
 /// In [0, 1).
@@ -67,7 +68,8 @@ class Config {
  public:
   static constexpr std::int64_t as_listed = std::numeric_limits<std::int64_t>::max();
 
-  /// Throws InputError with `file:line:column` for what is not a JSON object.
+  /// Throws InputError with `file:line:column` for what is not a JSON object. Of a model of several
+  /// modalities, whose own type nothing here builds, its "text_config" is read.
   Config(const std::string& text, std::string file);
 
   [[nodiscard]] const std::string& file() const { return file_; }
@@ -75,12 +77,18 @@ class Config {
   [[nodiscard]] std::string where(std::string_view key) const;
   /// Throws InputError if the key is missing; null may stand for a default.
   void require(std::string_view key) const;
+  /// The type of the whole, if what is read is its "text_config".
+  [[nodiscard]] const std::string& text_of() const { return text_of_; }
   /// True if the key is there and not null.
   [[nodiscard]] bool has(std::string_view key) const;
 
   [[nodiscard]] ModelType model_type() const;
   /// A whole number that must be there, in its range or up to a smaller `most`.
   [[nodiscard]] std::int64_t count(std::string_view key, std::int64_t most = as_listed) const;
+  /// The same, or `otherwise` if that is positive and the key is absent or null.
+  [[nodiscard]] std::int64_t count_or(std::string_view key, std::int64_t otherwise) const {
+    return otherwise > 0 ? value_or(key, otherwise) : count(key);
+  }
   template <class T>
   [[nodiscard]] T value_or(std::string_view key, T fallback, std::int64_t most = as_listed) const {
     const json::Rule listed = rule(key, most);
@@ -97,8 +105,11 @@ class Config {
   [[nodiscard]] json::Node required(std::string_view key, std::string_view accepted) const;
   [[nodiscard]] static json::Rule rule(std::string_view key, std::int64_t most);
 
+  [[nodiscard]] json::Node top() const;
+
   std::string file_;
   json::Document document_;
+  std::string text_of_;
   mutable std::set<std::string, std::less<>> asked_;
 };
 

@@ -27,19 +27,20 @@ std::string activation_of(const Config& config, std::string_view key, HiddenAct 
 }
 
 void read_size(Design& design, std::string_view hidden, std::string_view blocks,
-               std::string_view heads) {
+               std::string_view heads, std::int64_t otherwise) {
   const Config& config = design.config;
   design.hidden = config.count(hidden);
   design.blocks = config.count(blocks);
   SelfAttention& attention = design.attention;
   attention.fused = attention_is_fused(config, design.defaults);
-  attention.heads = attention.kv_heads = config.count(heads);
+  attention.heads = attention.kv_heads = config.count_or(heads, otherwise);
   if (!config.has("head_dim")) check_heads(attention.heads, design.hidden, config.where(heads));
   attention.head_dim = design.hidden / attention.heads;
 }
 
-std::int64_t seq_length_of(const Design& design, std::string_view key, std::int64_t reserved) {
-  const std::int64_t most = design.config.count(key) - reserved;
+std::int64_t seq_length_of(const Design& design, std::string_view key, std::int64_t reserved,
+                           std::int64_t otherwise) {
+  const std::int64_t most = design.config.count_or(key, otherwise) - reserved;
   if (design.seq_length > most || most < 1) {
     throw InputError("--dim seq_length", fmt::format("{} tokens", design.seq_length),
                      fmt::format("accepted: at most {}, the positions of the model", most));
@@ -50,6 +51,16 @@ std::int64_t seq_length_of(const Design& design, std::string_view key, std::int6
         "samples have {} tokens, the model's maximum: --dim seq_length=N for fewer", most));
   }
   return design.seq_length == 0 ? most : design.seq_length;
+}
+
+void warn_of_window(const Design& design, std::int64_t seq_length) {
+  const Config& config = design.config;
+  const bool slides = config.has("sliding_window") && config.value_or("use_sliding_window", true);
+  const std::int64_t window = slides ? config.count("sliding_window") : seq_length;
+  if (window >= seq_length) return;
+  design.network.warnings.push_back(
+      fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
+                  seq_length, window));
 }
 
 }  // namespace parsim::networks::hugging_face

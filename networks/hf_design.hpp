@@ -27,19 +27,39 @@ struct Design : zoo::Blocks {
 [[nodiscard]] std::string activation_of(const Config& config, std::string_view key,
                                         HiddenAct fallback);
 /// Hidden size, blocks and heads under the keys of the model's type.
+/// `otherwise` heads, if positive, where the config does not say.
 void read_size(Design& design, std::string_view hidden, std::string_view blocks,
-               std::string_view heads);
-/// Tokens of a sample: --dim seq_length, or all the positions that the model has.
+               std::string_view heads, std::int64_t otherwise = 0);
+/// Tokens of a sample: --dim seq_length, or all the positions that the model has; `otherwise`, if
+/// positive, where the config does not say.
 [[nodiscard]] std::int64_t seq_length_of(const Design& design, std::string_view key,
-                                         std::int64_t reserved = 0);
+                                         std::int64_t reserved = 0, std::int64_t otherwise = 0);
+
+/// Warns if the config has a sliding window shorter than the samples: attention covers all tokens.
+void warn_of_window(const Design& design, std::int64_t seq_length);
+
+/// GPT-2 and what is built like it: hf_gpt.cpp.
+void gpt2(Design& design);
+void gpt_neox(Design& design);
+void opt(Design& design);
+void bloom(Design& design);
+void falcon(Design& design);
+void phi(Design& design);
+void starcoder2(Design& design);
 
 /// LLaMA and what is built like it: hf_llama.cpp.
 void llama(Design& design);
 void mistral(Design& design);
+void smollm3(Design& design);
+void phi3(Design& design);
+void olmo2(Design& design);
 void qwen2(Design& design);
 void qwen3(Design& design);
 void gemma(Design& design);
+void gemma2(Design& design);
+void gemma3(Design& design);
 void mixtral(Design& design);
+void olmoe(Design& design);
 void qwen2_moe(Design& design);
 void qwen3_moe(Design& design);
 void deepseek_v2(Design& design);

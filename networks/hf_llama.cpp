@@ -27,15 +27,18 @@ void read_experts(Design& design, std::string_view count) {
 
 /// In what a type differs from LLaMA.
 struct Style {
-  bool qkv_bias = false;   ///< if the config does not say
-  bool tied = false;       ///< if the config does not say
-  bool ffn_bias = false;   ///< and of the last dense layer of attention, if the config does not say
-  bool head_norm = false;  ///< of queries and keys
+  bool qkv_bias = false;  ///< if the config does not say
+  bool tied = false;      ///< if the config does not say
+  bool ffn_bias = false;  ///< and of the last dense layer of attention, if the config does not say
+  QueryNorm query_norm = QueryNorm::none;
+  BlockKind kind = BlockKind::pre_norm;
   std::int64_t head_dim = 0;  ///< if the config does not say; 0: hidden over heads
   HiddenAct activation = HiddenAct::silu;
   bool latent = false;  ///< multi-head latent attention
   /// The type's own default is neither as many key heads as heads nor known here.
   bool must_say_kv_heads = true;
+  /// If the config does not say; 0: it must.
+  std::int64_t heads = 0, kv_heads = 0, vocab_size = 0, positions = 0;
 };
 
 /// The keys of DeepSeek-V2 and V3. Every head has keys of its own.
@@ -55,14 +58,16 @@ void read_latent_attention(Design& design) {
 void llama_like(Design& design, const Style& style = {}) {
   const Config& config = design.config;
   Network& network = design.network;
-  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
+  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads", style.heads);
   SelfAttention& attention = design.attention;
   if (style.must_say_kv_heads) config.require("num_key_value_heads");
-  attention.kv_heads = config.value_or("num_key_value_heads", attention.heads);
+  attention.kv_heads =
+      config.value_or("num_key_value_heads", style.kv_heads > 0 ? style.kv_heads : attention.heads);
   check_kv_heads(attention.kv_heads, attention.heads, config.where("num_key_value_heads"));
   attention.head_dim =
       config.value_or("head_dim", style.head_dim > 0 ? style.head_dim : attention.head_dim);
-  attention.head_norm = style.head_norm;
+  attention.query_norm = style.query_norm;
+  design.kind = style.kind;
   if (style.latent) read_latent_attention(design);
   attention.bias = style.qkv_bias || config.value_or("attention_bias", false);
   attention.out_bias = config.value_or("attention_bias", style.ffn_bias);
@@ -73,17 +78,12 @@ void llama_like(Design& design, const Style& style = {}) {
   design.feed_forward = {config.count("intermediate_size"),
                          activation_of(config, key, style.activation), true,
                          config.value_or("mlp_bias", style.ffn_bias)};
-  const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
-  const bool slides = config.has("sliding_window") && config.value_or("use_sliding_window", true);
-  const std::int64_t window = slides ? config.count("sliding_window") : seq_length;
-  if (window < seq_length) {
-    network.warnings.push_back(
-        fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
-                    seq_length, window));
-  }
+  const std::int64_t seq_length =
+      seq_length_of(design, "max_position_embeddings", 0, style.positions);
+  warn_of_window(design, seq_length);
   Decoder whole;
   whole.blocks = design;
-  whole.vocab_size = config.count("vocab_size");
+  whole.vocab_size = config.count_or("vocab_size", style.vocab_size);
   whole.seq_length = seq_length;
   whole.tied = config.value_or("tie_word_embeddings", style.tied);
   add_llama(network, whole, config.file());
@@ -93,8 +93,27 @@ void llama_like(Design& design, const Style& style = {}) {
 
 void llama(Design& design) { llama_like(design, {.must_say_kv_heads = false}); }
 void mistral(Design& design) { llama_like(design); }
+void smollm3(Design& design) { llama_like(design, {.tied = true}); }
+void olmo2(Design& design) {
+  llama_like(
+      design,
+      {.query_norm = QueryNorm::whole, .kind = BlockKind::output_norm, .must_say_kv_heads = false});
+}
+void phi3(Design& design) {
+  design.dropout = design.config.value_or("resid_pdrop", Rate{0}).value;
+  llama_like(design, {.must_say_kv_heads = false});
+}
 void qwen2(Design& design) { llama_like(design, {.qkv_bias = true}); }
-void qwen3(Design& design) { llama_like(design, {.head_norm = true, .head_dim = 128}); }
+void qwen3(Design& design) {
+  llama_like(design, {.query_norm = QueryNorm::of_heads, .head_dim = 128});
+}
+
+void olmoe(Design& design) {
+  read_experts(design, "num_experts");
+  design.experts.ffn_hidden = design.config.count("intermediate_size");
+  design.experts.normalized = design.config.value_or("norm_topk_prob", false);
+  llama_like(design, {.query_norm = QueryNorm::whole, .must_say_kv_heads = false});
+}
 
 void mixtral(Design& design) {
   read_experts(design, "num_local_experts");
@@ -125,7 +144,7 @@ void qwen2_moe(Design& design) {
 
 void qwen3_moe(Design& design) {
   read_qwen_experts(design);
-  llama_like(design, {.head_norm = true, .head_dim = 128});
+  llama_like(design, {.query_norm = QueryNorm::of_heads, .head_dim = 128});
 }
 
 namespace {
@@ -169,6 +188,39 @@ void gpt_oss(Design& design) {
 
 void gemma(Design& design) {
   llama_like(design, {.tied = true, .head_dim = 256, .activation = HiddenAct::gelu});
+}
+
+namespace {
+
+void warn_of_soft_caps(const Design& design) {
+  for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (!design.config.has(key)) continue;
+    design.network.warnings.push_back(fmt::format("'{}' is not modelled", key));
+  }
+}
+
+}  // namespace
+
+void gemma2(Design& design) {
+  warn_of_soft_caps(design);
+  llama_like(design, {.tied = true,
+                      .kind = BlockKind::sandwich,
+                      .head_dim = 256,
+                      .activation = HiddenAct::gelu_pytorch_tanh});
+}
+
+void gemma3(Design& design) {
+  warn_of_soft_caps(design);
+  llama_like(design, {.tied = true,
+                      .query_norm = QueryNorm::of_heads,
+                      .kind = BlockKind::sandwich,
+                      .head_dim = 256,
+                      .activation = HiddenAct::gelu_pytorch_tanh,
+                      .must_say_kv_heads = false,
+                      .heads = 8,
+                      .kv_heads = 4,
+                      .vocab_size = 262208,
+                      .positions = 131072});
 }
 
 }  // namespace parsim::networks::hugging_face

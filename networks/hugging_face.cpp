@@ -77,43 +77,6 @@ void distilbert(Design& design) {
       "encoder without a task head: the loss is taken on its last hidden states");
 }
 
-void gpt2(Design& design) {
-  const Config& config = design.config;
-  read_size(design, "n_embd", "n_layer", "n_head");
-  design.dropout = config.value_or("resid_pdrop", Rate{0.1}).value;
-  design.attention.dropout = config.value_or("attn_pdrop", Rate{0.1}).value;
-  design.attention.causal = true;
-  design.feed_forward = {config.value_or("n_inner", 4 * design.hidden),
-                         activation_of(config, "activation_function", HiddenAct::gelu_new)};
-  Decoder whole;
-  whole.blocks = design;
-  whole.vocab_size = config.count("vocab_size");
-  whole.positions = config.count("n_positions");
-  whole.seq_length = seq_length_of(design, "n_positions");
-  whole.embedding_dropout = config.value_or("embd_pdrop", Rate{0.1}).value;
-  whole.tied = config.value_or("tie_word_embeddings", true);
-  add_gpt(design.network, whole, config.file());
-}
-
-void gpt_neox(Design& design) {
-  const Config& config = design.config;
-  Network& network = design.network;
-  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
-  design.dropout = config.value_or("hidden_dropout", Rate{0}).value;
-  design.attention.dropout = config.value_or("attention_dropout", Rate{0}).value;
-  design.attention.rotary = design.attention.causal = true;
-  design.attention.bias = design.attention.out_bias = config.value_or("attention_bias", true);
-  design.feed_forward = {config.count("intermediate_size"),
-                         activation_of(config, "hidden_act", HiddenAct::gelu)};
-  const LayerId embeddings = add_layer(
-      network, "embed_in", Embedding{config.count("vocab_size"), design.hidden},
-      {token_ids(network, "input_ids", seq_length_of(design, "max_position_embeddings"))});
-  LayerId x = pre_norm_blocks(network, design, embeddings, config.file(),
-                              config.value_or("use_parallel_residual", true));
-  finish_language_model(network, transformer_norm(network, "final_norm", x, design.norm),
-                        embeddings, config.value_or("tie_word_embeddings", false));
-}
-
 /// Classes: `num_labels`, or the entries of `id2label`; 2 by default, as in transformers.
 std::int64_t labels_of(const Config& config) {
   constexpr std::int64_t by_default = 2;
@@ -150,7 +113,7 @@ void vit(Design& design) {
   x = add_layer(network, "tokens", Concat{0}, {cls, x});
   x = sum(network, "embeddings", x,
           positions(network, "position_embeddings", patches + 1, patches + 1, design.hidden));
-  x = pre_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
+  x = residual_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
                       config.file());
   x = transformer_norm(network, "layernorm", x, design.norm);
   finish(network, first_token(network, "classifier.first", x), labels_of(config), "classifier");
@@ -161,16 +124,29 @@ constexpr ModelType model_types[] = {{"bert", bert},
                                      {"distilbert", distilbert},
                                      {"gpt2", gpt2},
                                      {"gpt_neox", gpt_neox},
+                                     {"opt", opt},
+                                     {"bloom", bloom},
+                                     {"falcon", falcon},
+                                     {"phi", phi},
+                                     {"starcoder2", starcoder2},
                                      {"llama", llama},
                                      {"mistral", mistral},
+                                     {"granite", llama},
+                                     {"smollm3", smollm3},
+                                     {"phi3", phi3},
+                                     {"olmo2", olmo2},
                                      {"qwen2", qwen2},
                                      {"qwen3", qwen3},
                                      {"gemma", gemma},
+                                     {"gemma2", gemma2},
+                                     {"gemma3_text", gemma3},
                                      {"mixtral", mixtral},
+                                     {"olmoe", olmoe},
                                      {"qwen2_moe", qwen2_moe},
                                      {"qwen3_moe", qwen3_moe},
                                      {"deepseek_v2", deepseek_v2},
                                      {"deepseek_v3", deepseek_v3},
+                                     {"kimi_k2", deepseek_v3},
                                      {"gpt_oss", gpt_oss},
                                      {"vit", vit}};
 
@@ -190,6 +166,11 @@ std::string config_text(const std::string& path) {
 }
 
 }  // namespace
+
+bool hugging_face::is_model_type(std::string_view name) {
+  return std::any_of(std::begin(model_types), std::end(model_types),
+                     [&](const ModelType& known) { return known.name == name; });
+}
 
 void hugging_face::get_special(const json::Node& node, ModelType& type) {
   const std::string& name = node.text();
@@ -256,6 +237,10 @@ Network parse_hugging_face(const std::string& text, const std::string& path,
   Network network{name, {}, {}, {}};
   Design design(config, network, seq_length, defaults);
   type.build(design);
+  if (!config.text_of().empty()) {
+    network.warnings.push_back(
+        fmt::format("only the text model of {} is simulated", json::shown(config.text_of())));
+  }
   if (const auto head = other_head(config, network)) network.warnings.push_back(*head);
   if (config.has("quantization_config")) {
     network.warnings.push_back(

@@ -165,7 +165,7 @@ LanguageModel qwen_3(const LlamaSize& size, std::int64_t kv_heads) {
   SelfAttention& attention = whole.blocks.attention;
   attention.kv_heads = kv_heads;
   attention.head_dim = 128;
-  attention.head_norm = true;
+  attention.query_norm = QueryNorm::of_heads;
   whole.blocks.experts = {
       .count = 128, .top_k = 8, .ffn_hidden = size.ffn_hidden, .normalized = true};
   return {size.name, size.summary, whole, add_llama};

@@ -58,9 +58,13 @@ Operands usual_operands(Network& network, const std::string& name, LayerId from,
   LayerId query = add_layer(network, name + ".query", Dense{query_width, design.bias}, {from});
   LayerId key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
   const LayerId value = add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
-  if (design.head_norm) {
+  if (design.query_norm == QueryNorm::of_heads) {
     query = head_norm(network, name + ".query.norm", query, design.heads);
     key = head_norm(network, name + ".key.norm", key, design.kv_heads);
+  } else if (design.query_norm == QueryNorm::whole) {
+    const auto norm = TransformerNorm::root_mean_square;
+    query = transformer_norm(network, name + ".query.norm", query, norm);
+    key = transformer_norm(network, name + ".key.norm", key, norm);
   }
   if (design.rotary) {
     query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});

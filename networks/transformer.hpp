@@ -21,17 +21,21 @@ struct LatentAttention {
   std::int64_t value_dim = 1;   ///< channels of a head's values
 };
 
+/// RMS norms of queries and keys: none, of every head with one scale for all of them (Qwen3), or of
+/// all channels together (OLMo 2).
+enum class QueryNorm : std::uint8_t { none, of_heads, whole };
+
 /// Self-attention over token × channel. Scale and mask belong to the softmax; in a fused kernel the
 /// dropout takes no time.
 struct SelfAttention {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;  ///< fewer than heads: grouped-query attention
   std::int64_t head_dim = 1;
-  bool bias = true;        ///< of queries, keys and values
-  bool out_bias = true;    ///< of the projection at the end
-  bool head_norm = false;  ///< RMS norm of every head of queries and keys, of one scale for all
-  bool rotary = false;     ///< rotary position embedding of queries and keys
-  double dropout = 0;      ///< of the attention probabilities
+  bool bias = true;      ///< of queries, keys and values
+  bool out_bias = true;  ///< of the projection at the end
+  QueryNorm query_norm = QueryNorm::none;
+  bool rotary = false;  ///< rotary position embedding of queries and keys
+  double dropout = 0;   ///< of the attention probabilities
   LatentAttention latent{};
   bool fused = true;    ///< one kernel; else two matmuls and a softmax, and the scores are kept
   bool causal = false;  ///< a fused kernel skips what is masked; eager attention computes it

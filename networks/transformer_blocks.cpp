@@ -63,33 +63,44 @@ LayerId post_norm_blocks(Network& network, const Blocks& design, LayerId from,
   return x;
 }
 
-LayerId pre_norm_blocks(Network& network, const Blocks& design, LayerId from,
-                        const std::string& where, bool parallel) {
+LayerId residual_blocks(Network& network, const Blocks& design, LayerId from,
+                        const std::string& where) {
   check_scores(network, design, from, where);
+  const BlockKind kind = design.kind;
+  const bool parallel = kind == BlockKind::parallel || kind == BlockKind::parallel_one_norm;
+  const bool before = kind != BlockKind::output_norm;
+  const bool after = kind == BlockKind::sandwich || kind == BlockKind::output_norm;
+  const auto norm = [&](bool exists, const std::string& name, LayerId of) {
+    return exists ? transformer_norm(network, name, of, design.norm) : of;
+  };
   LayerId x = from;
   for (std::int64_t i = 0; i < design.blocks; ++i) {
     const std::string name = fmt::format("block{}", i);
-    LayerId part = transformer_norm(network, name + ".norm1", x, design.norm);
-    part = self_attention(network, name + ".attention", part, design.attention);
+    const LayerId first = norm(before, name + ".norm1", x);
+    LayerId part = self_attention(network, name + ".attention", first, design.attention);
     part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
+    part = norm(after, name + ".attention.out.norm", part);
     const LayerId attended = sum(network, name + ".attention.sum", x, part);
-    part = transformer_norm(network, name + ".norm2", parallel ? x : attended, design.norm);
+    part = kind == BlockKind::parallel_one_norm
+               ? first
+               : norm(before, name + ".norm2", parallel ? x : attended);
     const bool sparse = design.experts.count > 0 && i >= design.dense_blocks &&
                         (i + design.first_number) % design.experts_every == 0;
     part = sparse ? mixture_of_experts(network, name + ".mlp", part, design.experts,
                                        design.feed_forward)
                   : feed_forward(network, name + ".mlp", part, design.feed_forward);
     part = dropout(network, name + ".mlp.dropout", part, design.dropout);
+    part = norm(after, name + ".mlp.out.norm", part);
     x = sum(network, name + ".mlp.sum", attended, part);
   }
   return x;
 }
 
-void finish_language_model(Network& network, LayerId from, LayerId table, bool tied) {
+void finish_language_model(Network& network, LayerId from, LayerId table, bool tied, bool bias) {
   std::vector<ParameterId> shared;
   if (tied) shared = network[table].parameters;
   const std::int64_t vocab_size = network[network[table].parameters[0]].extents[0];
-  const LayerId logits = add_layer(network, "lm_head", Dense{vocab_size, false}, {from}, shared);
+  const LayerId logits = add_layer(network, "lm_head", Dense{vocab_size, bias}, {from}, shared);
   add_layer(network, "loss", Loss{}, {logits});
 }
 
@@ -104,9 +115,9 @@ void add_gpt(Network& network, const Decoder& design, const std::string& where) 
   }
   if (design.embedding_norm) x = transformer_norm(network, "embeddings.norm", x, blocks.norm);
   x = dropout(network, "embeddings.dropout", x, design.embedding_dropout);
-  x = pre_norm_blocks(network, blocks, x, where);
+  x = residual_blocks(network, blocks, x, where);
   finish_language_model(network, transformer_norm(network, "ln_f", x, blocks.norm), table,
-                        design.tied);
+                        design.tied, design.logits_bias);
 }
 
 void add_llama(Network& network, const Decoder& design, const std::string& where) {
@@ -114,7 +125,7 @@ void add_llama(Network& network, const Decoder& design, const std::string& where
   const LayerId table =
       add_layer(network, "embed_tokens", Embedding{design.vocab_size, blocks.hidden},
                 {token_ids(network, "input_ids", design.seq_length)});
-  const LayerId x = pre_norm_blocks(network, blocks, table, where);
+  const LayerId x = residual_blocks(network, blocks, table, where);
   finish_language_model(network, transformer_norm(network, "norm", x, blocks.norm), table,
                         design.tied);
 }

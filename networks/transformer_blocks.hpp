@@ -15,8 +15,18 @@ inline constexpr std::int64_t most_hidden = 1 << 18, most_ffn_hidden = 1 << 22, 
                               most_heads = 4096, most_vocab_size = 1 << 28,
                               most_seq_length = 1 << 22;
 
+/// Where a block has norms, and whether its feed-forward follows its attention.
+enum class BlockKind : std::uint8_t {
+  pre_norm,           ///< a norm before attention, and one before the feed-forward: GPT-2, LLaMA
+  parallel,           ///< both parts read the block's input, each through a norm: GPT-NeoX
+  parallel_one_norm,  ///< both through the same norm: Phi
+  sandwich,           ///< as pre_norm, and a norm after each part, before the sum: Gemma 2
+  output_norm         ///< the norms after the parts alone: OLMo 2
+};
+
 /// A stack of equal blocks.
 struct Blocks {
+  BlockKind kind = BlockKind::pre_norm;
   std::int64_t hidden = 0, blocks = 0;
   SelfAttention attention{};
   FeedForward feed_forward{};
@@ -46,13 +56,13 @@ LayerId token_ids(Network& network, const std::string& name, std::int64_t seq_le
 /// scores than any existing model.
 LayerId post_norm_blocks(Network& network, const Blocks& design, LayerId from,
                          const std::string& where);
-/// Blocks with pre-normalisation, as in GPT-2; `parallel`: attention and feed-forward both read the
-/// block's input.
-LayerId pre_norm_blocks(Network& network, const Blocks& design, LayerId from,
-                        const std::string& where, bool parallel = false);
+/// Blocks of any kind in which the sums of a block are not normed.
+LayerId residual_blocks(Network& network, const Blocks& design, LayerId from,
+                        const std::string& where);
 
 /// Logits of the next token and their loss. Tied: with the weights of the embedding layer `table`.
-void finish_language_model(Network& network, LayerId from, LayerId table, bool tied);
+void finish_language_model(Network& network, LayerId from, LayerId table, bool tied,
+                           bool bias = false);
 
 /// A language model that predicts the next token.
 struct Decoder {
@@ -63,8 +73,9 @@ struct Decoder {
   bool embedding_norm = false;
   double embedding_dropout = 0;
   bool tied = false;  ///< logits with the weights of the token embedding
+  bool logits_bias = false;
 };
-/// GPT-2 and what is built like it: token and position embeddings, pre-norm blocks, a norm, logits.
+/// GPT-2 and what is built like it: token and position embeddings, blocks, a norm, logits.
 /// Added to a network without layers.
 void add_gpt(Network& network, const Decoder& design, const std::string& where);
 /// LLaMA and what is built like it: the same without learned positions, by LLaMA's names.

@@ -100,6 +100,22 @@ TEST_CASE("hugging face: parameters equal the published counts") {
       // DeepseekV3ForCausalLM has 671,026,419,200: with a correction of the scores of 256 experts
       // in 58 blocks, which no gradient trains.
       {"deepseek-v3", 671'026'419'200 - 58 * 256},
+      {"opt-125m", 125'239'296},
+      {"bloom-560m", 559'214'592},
+      {"falcon-7b", 6'921'720'704},
+      {"falcon-40b", 41'303'293'952},
+      {"falcon-rw-1b", 1'311'625'216},
+      {"phi-2", 2'779'683'840},
+      {"starcoder2-3b", 3'030'371'328},
+      {"granite-3.0-2b", 2'533'531'648},
+      {"smollm3-3b", 3'075'098'624},
+      {"phi-3-mini-4k", 3'821'079'552},
+      {"olmo-2-7b", 7'298'617'344},
+      {"olmoe-1b-7b", 6'919'161'856},
+      {"gemma-2-2b", 2'614'341'888},
+      {"gemma-3-1b", 999'885'952},
+      // Corrections of scores as in DeepseekV3ForCausalLM.
+      {"kimi-k2", 1'026'408'232'448 - 60 * 384},
       {"vit-base-patch16-224", 86'567'656},
       {"vit-large-patch16-224", 304'326'632}};
   for (const auto& [name, count] : counts) {
@@ -333,8 +349,9 @@ TEST_CASE("hugging face: every mistake gets its place, what was found and what i
   const testing::TemporaryFolder temporary;
   const std::string path = temporary.folder() + "/slip.json";
   const std::string model_types =
-      "bert, roberta, distilbert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3, gemma, mixtral, "
-      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, vit";
+      "bert, roberta, distilbert, gpt2, gpt_neox, opt, bloom, falcon, phi, starcoder2, llama, "
+      "mistral, granite, smollm3, phi3, olmo2, qwen2, qwen3, gemma, gemma2, gemma3_text, mixtral, "
+      "olmoe, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, gpt_oss, vit";
   const Slip slips[] = {
       {"gpt2", "\"gpt2\"", "\"gtp2\"",
        ":12:model_type: unknown model type 'gtp2'; accepted: " + model_types +
