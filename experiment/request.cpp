@@ -219,6 +219,11 @@ void check_strategy_options(const Request& request) {
   std::vector<std::string> asked = request.strategies;
   if (!request.layout_file.empty()) asked.emplace_back("layout");
   if (request.strategies.empty()) return;
+  for (const std::string& name : request.strategies) {
+    // Other unknown names may be of a caller's own strategies.
+    if (name.find(',') == std::string::npos) continue;
+    static_cast<void>(strategies::strategy(name, "--strategy"));
+  }
   for (const Option& option : options()) {
     if (!request.given.contains(option.flag) || is_jitter_seed(request, option)) continue;
     if (std::any_of(asked.begin(), asked.end(),

@@ -65,8 +65,11 @@ const Strategy& strategy(std::string_view name, std::string_view where) {
     names.push_back(row.name);
   }
   for (const StrategyAlias& alias : strategy_aliases()) names.emplace_back(alias.name);
+  const std::string hint = name.find(',') == std::string_view::npos
+                               ? did_you_mean(name, names)
+                               : "; for several, repeat the option";
   throw InputError(where, fmt::format("unknown strategy '{}'", name),
-                   fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
+                   fmt::format("accepted: {}{}", join(names), hint));
 }
 
 }  // namespace parsim::strategies
