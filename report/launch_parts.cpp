@@ -269,6 +269,11 @@ std::int64_t CarriedPlan::zero_groups() const {
                        context > 1 ? fmt::format(" times {} parts of the tokens", context) : ""),
            "--zero-group with a divisor");
   }
+  const bool fsdp = trainer_ == Trainer::torchtitan || trainer_ == Trainer::accelerate;
+  if (fsdp && size == 1 && sharding > 1) {
+    refuse("its ZeRO groups have one GPU each, so that FSDP shards nothing",
+           "--zero 0, or a larger --zero-group");
+  }
   return sharding / size;
 }
 

@@ -194,6 +194,39 @@ TEST_CASE("launch: torchtitan's groups and pipelines without FSDP train in FP32 
   CHECK(refusal(2, 2, Precision::bf16) == "accepted");
 }
 
+TEST_CASE("launch: ZeRO groups of one GPU are not written for trainers with FSDP") {
+  // Such a file says that FSDP replicates and shards nothing, which neither trainer accepts.
+  experiment::Request request;
+  request.network = eight_blocks;
+  request.cluster = two_machines;
+  request.batch = 16;
+  request.micro_batches = 1;
+  request.tensor_parallel = 4;
+  request.data_parallel = 2;
+  request.pipeline_parallel = 1;
+  request.optimizer = Optimizer::adam;
+  request.precision = Precision::bf16;
+  const auto refusal = [&](Trainer trainer, ZeroGroup group) {
+    request.sequence_parallel = trainer == Trainer::torchtitan;
+    request.reduce_precision = request.sequence_parallel ? Precision::fp32 : Precision::bf16;
+    request.zero_stage = 3;
+    request.zero_group = group;
+    const experiment::Experiment asked(request);
+    const Plan plan = make_plan(asked, strategies::strategy("tensor", "test")).plan;
+    return testing::refusal_of(
+        [&] { (void)launch_files(trainer, asked.network, asked.cluster, plan); });
+  };
+  for (const Trainer trainer : {Trainer::torchtitan, Trainer::accelerate}) {
+    for (const ZeroGroup group : {ZeroGroup{.node = true}, ZeroGroup{.ranks = 1}}) {
+      CHECK(refusal(trainer, group) ==
+            fmt::format("--launch: {} cannot run this plan: its ZeRO groups have one GPU each, so "
+                        "that FSDP shards nothing; accepted: --zero 0, or a larger --zero-group",
+                        to_text(trainer)));
+    }
+    CHECK(refusal(trainer, {}) == "accepted");
+  }
+}
+
 TEST_CASE("launch: parts of the tokens shard with replicas, and read back they do") {
   experiment::Request request;
   request.network = eight_blocks;
