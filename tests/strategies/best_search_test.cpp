@@ -63,14 +63,48 @@ Case drawn(std::uint64_t seed) {
   return one;
 }
 
-void add_point(const StrategyInput& point, lowering::Estimator& estimator,
+/// One choice of memory options.
+struct Memory {
+  std::int32_t zero = 0;
+  Recompute recompute = Recompute::none;
+};
+
+StrategyInput with(const StrategyInput& point, Memory memory) {
+  StrategyInput changed = point;
+  changed.zero_stage = memory.zero;
+  changed.recompute = memory.recompute;
+  return changed;
+}
+
+/// Adds what fits of these degrees with every ZeRO stage and, if `recomputed`, every kind of
+/// recomputation. `tensor` places stages and devices for each of them; where that would take hours,
+/// for three of them.
+void add_point(const StrategyInput& degrees, bool recomputed, lowering::Estimator& estimator,
                std::vector<PricedPlan>& fitting) {
-  try {
-    Plan plan = with_memory_options(point, plan_tensor(point));
-    const Price price = estimated_price(point, estimator, plan);
-    if (!price.fits() || !accepted(point, plan)) return;
-    fitting.push_back({std::move(plan), "", price});
-  } catch (const InputError&) {  // no such plan
+  std::vector<Memory> all;
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    if (zero > 0 && degrees.data_parallel == 1) continue;
+    all.push_back({zero, Recompute::none});
+    if (!recomputed) continue;
+    all.push_back({zero, Recompute::full});
+    all.push_back({zero, Recompute::optimal});
+  }
+  const std::vector<Memory> placed =
+      thorough ? std::vector{all.front(), Memory{all.back().zero, Recompute::none}, all.back()}
+               : all;
+  for (const Memory& of_places : placed) {
+    Plan made;
+    try {
+      made = plan_tensor(with(degrees, of_places));
+    } catch (const InputError&) {  // no such plan
+      continue;
+    }
+    for (const Memory& memory : thorough ? all : std::vector{of_places}) {
+      const StrategyInput point = with(degrees, memory);
+      Plan plan = with_memory_options(point, made);
+      const Price price = estimated_price(point, estimator, plan);
+      if (price.fits() && accepted(point, plan)) fitting.push_back({std::move(plan), "", price});
+    }
   }
 }
 
@@ -92,33 +126,24 @@ Price best_of_grid(const StrategyInput& input, std::int32_t devices, std::size_t
           point.pipeline_parallel = pp;
           point.data_parallel = dp;
           point.micro_batches = number;
-          for (const std::int32_t zero : {0, 1, 2, 3}) {
-            if (zero > 0 && dp == 1) continue;
-            for (const Recompute recompute :
-                 {Recompute::none, Recompute::full, Recompute::optimal}) {
-              point.zero_stage = zero;
-              point.recompute = recompute;
-              const bool all = thorough || recompute == Recompute::none;
-              for (const PipelineSchedule schedule :
-                   {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble}) {
-                point.schedule = schedule;
-                add_point(point, estimator, fitting);
-                if (tp > 1 && all) {
-                  StrategyInput grouped = point;
-                  grouped.sequence_parallel = true;
-                  add_point(grouped, estimator, fitting);
-                  grouped.tensor_overlap = true;
-                  add_point(grouped, estimator, fitting);
-                }
-                if (pp > 1 && all && schedule == PipelineSchedule::one_f_one_b) {
-                  StrategyInput chunked = point;
-                  chunked.virtual_pipeline = 2;
-                  chunked.sequence_parallel = chunked.tensor_overlap = tp > 1;
-                  add_point(chunked, estimator, fitting);
-                }
-                if (pp == 1 || number == 1) break;  // nothing to order
-              }
+          for (const PipelineSchedule schedule :
+               {PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble}) {
+            point.schedule = schedule;
+            add_point(point, true, estimator, fitting);
+            if (tp > 1) {
+              StrategyInput grouped = point;
+              grouped.sequence_parallel = true;
+              add_point(grouped, thorough, estimator, fitting);
+              grouped.tensor_overlap = true;
+              add_point(grouped, thorough, estimator, fitting);
             }
+            if (pp > 1 && schedule == PipelineSchedule::one_f_one_b) {
+              StrategyInput chunked = point;
+              chunked.virtual_pipeline = 2;
+              chunked.sequence_parallel = chunked.tensor_overlap = tp > 1;
+              add_point(chunked, thorough, estimator, fitting);
+            }
+            if (pp == 1 || number == 1) break;  // nothing to order
           }
         }
       }
