@@ -126,10 +126,6 @@ void choose_for_language_model(const Cluster& cluster, Request& request) {
   if (absent("--precision")) {
     request.precision = fastest_precision(cluster);
     chosen.push_back(fmt::format("--precision {}", to_text(request.precision)));
-    // Engines on real hardware sum in the type that they compute in.
-    if (request.hardware && absent("--reduce-precision")) {
-      request.reduce_precision = storage_of(request.precision);
-    }
   }
   if (absent("--optimizer")) {
     request.optimizer = Optimizer::adam;
@@ -225,6 +221,10 @@ Experiment::Experiment(const Request& asked)
   if (!plan) strategies::route_in_parts(network, context.value_or(1));
   if (!plan && request.usual_settings && tokens_per_sample(network) > 0) {
     choose_for_language_model(cluster, request);
+  }
+  const bool in_weights = request.hardware || (layout && layout->sums_in_weights);
+  if (in_weights && !request.given.contains("--reduce-precision")) {
+    request.reduce_precision = storage_of(request.precision);
   }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
   if (request.granularity == strategies::Granularity::block &&

@@ -47,6 +47,8 @@ struct LayoutFile {
   // Only of files of trainers (trainer_file.hpp):
   std::optional<std::int64_t> batch;
   std::optional<Precision> precision, reduce_precision;
+  /// Gradients are reduced in the precision of the weights, whichever options decide on.
+  bool sums_in_weights = false;
   std::optional<Optimizer> optimizer;
   std::optional<ReduceEvery> reduce_every;
   std::optional<sim::Fusion> fusion;

@@ -180,6 +180,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
     file.reduce_precision = precision_named(words, "communication_data_type",
                                             to_text(file.precision.value_or(Precision::fp32)));
   }
+  file.sums_in_weights = !file.reduce_precision;  // engine.py, communication_data_type
   const bool gathers = *file.zero_stage == 3;
   std::optional<std::int64_t> automatic = square_of_hidden(network);
   if (automatic && gathers) automatic = *automatic * 9 / 10;

@@ -1,11 +1,14 @@
 // DeepSpeed's JSON: parallelism within its replicas, and states.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "experiment/experiment.hpp"
 #include "experiment/trainer_file.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace parsim::experiment {
@@ -59,6 +62,31 @@ TEST_CASE("deepspeed: states of half the bytes are refused by name") {
           where + ": 'true'; accepted: false: master weights and states are in FP32 here");
     CHECK(refused(table, key, "false") == "accepted");
   }
+}
+
+TEST_CASE(
+    "deepspeed: gradients are reduced in the precision of the weights, which \"auto\" leaves "
+    "open") {
+  // Before, "auto" was reduced in FP32: 907 ms -> 1.48 s for four blocks of Llama 3 8B on 8 H100.
+  const testing::TemporaryFolder folder;
+  const auto reduced = [&](const std::string& table, const std::vector<std::string>& flags) {
+    Request request;
+    request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+    request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+    request.layout_file = request.plan_or_trainer_file = folder.folder() + "/ds.json";
+    request.usual_settings = true;
+    std::ofstream(request.layout_file) << "{\"train_batch_size\": 64" << table << "}";
+    for (const std::string& flag : flags) request.given.insert(flag);
+    if (request.given.contains("--precision")) request.precision = Precision::fp16;
+    return Experiment(request).request.reduce_precision;
+  };
+  const std::string open = ", \"bf16\": {\"enabled\": \"auto\"}";
+  CHECK(reduced(", \"bf16\": {\"enabled\": true}", {}) == Precision::bf16);
+  CHECK(reduced(open, {}) == Precision::bf16);
+  CHECK(reduced(open, {"--precision"}) == Precision::fp16);
+  CHECK(reduced(open, {"--reduce-precision"}) == Precision::fp32);
+  CHECK(reduced(open + ", \"communication_data_type\": \"fp32\"", {}) == Precision::fp32);
+  CHECK(reduced("", {}) == Precision::fp32);
 }
 
 }  // namespace
