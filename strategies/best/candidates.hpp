@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -86,12 +87,14 @@ class MemorySearch {
   /// over-commits memory least. Recomputation never saves time, so that more of it is tried only
   /// where less does not fit. Throws InputError for a plan that cannot be lowered.
   ///
-  /// over   unless null, gets those that do not fit though all devices together have the memory,
-  ///        if they are faster than a limit that fits; their steps are known for the least
-  ///        recomputation only
-  [[nodiscard]] std::vector<PricedPlan> variants(const Plan& plan, const std::string& origin,
-                                                 const Price& limit,
-                                                 std::vector<PricedPlan>* over = nullptr);
+  /// over     unless null, gets those that do not fit though all devices together have the memory,
+  ///          if they are faster than a limit that fits; their steps are known for the least
+  ///          recomputation only
+  /// ordered  unless empty, plans in another order, where stages may be cut for their order
+  [[nodiscard]] std::vector<PricedPlan> variants(
+      const Plan& plan, const std::string& origin, const Price& limit,
+      std::vector<PricedPlan>* over = nullptr,
+      const std::function<std::vector<Plan>(PipelineSchedule)>& ordered = {});
   /// Whether the plan is accepted with one of the ZeRO stages and groups.
   [[nodiscard]] bool may_be_accepted(const Plan& plan) const;
   /// A plan that fits with this recomputation, with less of it where stages or blocks do without,

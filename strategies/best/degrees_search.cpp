@@ -214,6 +214,25 @@ std::size_t walked(const StrategyInput& input, const ParallelDegrees& degrees) {
   return input.network.layers.size() * estimated * degrees.group() * degrees.data;
 }
 
+/// The plan with model chunks cut for another order, if that is another cut; borders that move
+/// from here and from there end at different cuts.
+std::optional<Plan> cut_for(Arranging& arranging, const Arrangement& arrangement,
+                            PipelineSchedule schedule) {
+  if (arrangement.degrees.chunks < 2) return std::nullopt;
+  const Arrangement other = arranging.cut_for(arrangement, schedule);
+  if (other.cut.first == arrangement.cut.first) return std::nullopt;
+  return arranging.plan_of(other);
+}
+
+/// The arrangement with the stages of a plan like its own.
+Arrangement cut_as(Arrangement arrangement, const Plan& plan) {
+  const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
+  for (std::size_t l = stages.size(); l-- > 0;) {
+    arrangement.cut.first[static_cast<std::size_t>(stages[l])] = l;
+  }
+  return arrangement;
+}
+
 /// A plan that does not fit, with borders between stages moved until it does; nothing if that is
 /// not possible or no better than `limit`.
 std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& estimator,
@@ -323,7 +342,19 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       if (best.fits()) {
         placements.learn(*one, estimated_step(estimator, plan, enough / one->gain * margin));
       }
-      variants = memory.variants(plan, degrees, worst, &over);
+      const auto ordered = [&](PipelineSchedule schedule) {
+        std::vector<Plan> plans{in_order(plan, schedule)};
+        std::optional<Plan> other = cut_for(group.arranging, arrangement, schedule);
+        if (other) plans.push_back(in_order(*std::move(other), schedule));
+        return plans;
+      };
+      variants = memory.variants(plan, degrees, worst, &over, ordered);
+      if (input.schedule && *input.schedule != PipelineSchedule::one_f_one_b) {
+        const auto other = cut_for(group.arranging, arrangement, PipelineSchedule::one_f_one_b);
+        if (other)
+          std::ranges::move(memory.variants(*other, degrees, worst, &over),
+                            std::back_inserter(variants));
+      }
     } catch (const InputError&) {  // a plan that cannot be lowered
       continue;
     } catch (const OutOfTime&) {
@@ -332,8 +363,10 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     const bool fits = std::any_of(variants.begin(), variants.end(), [](const PricedPlan& variant) {
       return variant.price.fits() && variant.memory.recompute == Recompute::none;
     });
-    for (PricedPlan& candidate : variants)
-      found.push_back({std::move(candidate), arrangement, &group, degrees});
+    for (PricedPlan& candidate : variants) {
+      Arrangement own = cut_as(arrangement, candidate.plan);
+      found.push_back({std::move(candidate), std::move(own), &group, degrees});
+    }
     const PricedPlan* done = nullptr;  // more recomputation would not save time
     bool failed = false;
     for (const PricedPlan& candidate : over) {
@@ -345,8 +378,9 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       if (same) continue;
       std::optional<Found> relieved;
       try {
-        relieved = relieve(group.input, estimator, group.arranging,
-                           {candidate, arrangement, &group, degrees}, worst);
+        relieved =
+            relieve(group.input, estimator, group.arranging,
+                    {candidate, cut_as(arrangement, candidate.plan), &group, degrees}, worst);
       } catch (const OutOfTime&) {
         break;
       }

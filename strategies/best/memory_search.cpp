@@ -309,37 +309,38 @@ bool MemorySearch::waits_for_sends(const Plan& plan, Seconds step) const {
   return false;
 }
 
-std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
-                                               const Price& limit, std::vector<PricedPlan>* over) {
+std::vector<PricedPlan> MemorySearch::variants(
+    const Plan& plan, const std::string& origin, const Price& limit, std::vector<PricedPlan>* over,
+    const std::function<std::vector<Plan>(PipelineSchedule)>& ordered) {
   std::vector<PricedPlan> fitting;
   std::optional<PricedPlan> unfit;
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
-  std::optional<Plan> split;
-  if (!input_.schedule) split = reordered(plan, PipelineSchedule::zero_bubble);
+  const bool splits = !input_.schedule && reordered(plan, PipelineSchedule::zero_bubble);
   const std::vector<std::int32_t>& of_layer = plan.schedule.stage_of_layer;
   const std::size_t devices = plan.schedule.rank_lists.size();
   const auto stages =
       static_cast<std::size_t>(1 + *std::max_element(of_layer.begin(), of_layer.end()));
   const double gain =
-      split ? zero_bubble_gain(devices, stages / devices, plan.schedule.micro_batches) : 1;
+      splits ? zero_bubble_gain(devices, stages / devices, plan.schedule.micro_batches) : 1;
   PricedPlan like;
   like.origin = origin;
   like.schedule = input_.schedule_or_default();
   bool near = false;
-  add_variants(plan, like, limit, most / gain, fitting, unfit, over, split ? &near : nullptr);
-  const auto add_in_order = [&](Plan ordered, PipelineSchedule schedule) {
+  add_variants(plan, like, limit, most / gain, fitting, unfit, over, splits ? &near : nullptr);
+  const auto add_in_order = [&](PipelineSchedule schedule) {
     like.schedule = schedule;
     like.origin = fmt::format("{}, {}", origin, to_text(schedule));
-    add_variants(ordered, like, limit, most, fitting, unfit, over, nullptr);
+    const std::vector<Plan> plans =
+        ordered ? ordered(schedule) : std::vector{*reordered(plan, schedule)};
+    for (const Plan& one : plans) {
+      add_variants(one, like, limit, most, fitting, unfit, over, nullptr);
+    }
   };
   if (near) {
-    add_in_order(*std::move(split), PipelineSchedule::zero_bubble);
+    add_in_order(PipelineSchedule::zero_bubble);
     Seconds least = most;
     for (const PricedPlan& one : fitting) least = std::min(least, one.price.step);
-    if (waits_for_sends(plan, least)) {
-      add_in_order(*reordered(plan, PipelineSchedule::zero_bubble_h2),
-                   PipelineSchedule::zero_bubble_h2);
-    }
+    if (waits_for_sends(plan, least)) add_in_order(PipelineSchedule::zero_bubble_h2);
   }
   if (fitting.empty() && unfit) {
     const bool as_tight = unfit->price.overcommit == limit.overcommit;

@@ -336,10 +336,11 @@ ChainCosts Arranging::costs_of(const Arrangement& a) {
 
 /// With as many blocks in each stage, as Megatron-LM cuts unless it is given a layout, where no
 /// other cut is clearly faster.
-PipelineCut Arranging::interleaved(const ParallelDegrees& degrees, const ChainCosts& costs) const {
+PipelineCut Arranging::interleaved(const ParallelDegrees& degrees, const ChainCosts& costs,
+                                   PipelineSchedule schedule) const {
   constexpr double clearly = 1e-3;
   const Interleaving pipeline{degrees.pipeline, degrees.chunks, degrees.micro_batches,
-                              input_.pipeline_sends, input_.schedule_or_default()};
+                              input_.pipeline_sends, schedule};
   std::vector<std::size_t> units = units_;
   // No stage holds inputs alone.
   const std::vector<Layer>& chain = input_.network.layers;
@@ -360,11 +361,14 @@ PipelineCut Arranging::interleaved(const ParallelDegrees& degrees, const ChainCo
 }
 
 Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices) {
-  Arrangement a{degrees, std::move(devices), {}, {}};
-  a.shares = shares(degrees, a.devices);
+  std::vector<std::int64_t> own = shares(degrees, devices);
+  return cut_for({degrees, std::move(devices), std::move(own), {}}, input_.schedule_or_default());
+}
+
+Arrangement Arranging::cut_for(Arrangement a, PipelineSchedule schedule) {
   const ChainCosts costs = costs_of(a);
-  a.cut = degrees.chunks > 1 ? interleaved(degrees, costs)
-                             : pipeline_cut(costs, degrees.micro_batches, units_);
+  a.cut = a.degrees.chunks > 1 ? interleaved(a.degrees, costs, schedule)
+                               : pipeline_cut(costs, a.degrees.micro_batches, units_);
   a.cut.step += sums_left_over(a, costs.until);
   return a;
 }

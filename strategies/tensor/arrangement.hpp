@@ -51,6 +51,9 @@ class Arranging {
   /// the pipeline is fast (pipeline_cut).
   [[nodiscard]] Arrangement arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices);
 
+  /// With stages cut for this order of micro-batches, which matters where devices have several.
+  [[nodiscard]] Arrangement cut_for(Arrangement arrangement, PipelineSchedule schedule);
+
   [[nodiscard]] Plan plan_of(const Arrangement& arrangement);
 
   /// What cutting stages within blocks would gain (finer_cut_note).
@@ -81,8 +84,8 @@ class Arranging {
                                        std::int64_t samples);
   const std::vector<double>& until(const Arrangement& a, std::size_t stage);
   ChainCosts costs_of(const Arrangement& a);
-  [[nodiscard]] PipelineCut interleaved(const ParallelDegrees& degrees,
-                                        const ChainCosts& costs) const;
+  [[nodiscard]] PipelineCut interleaved(const ParallelDegrees& degrees, const ChainCosts& costs,
+                                        PipelineSchedule schedule) const;
   [[nodiscard]] double expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
                                        std::int64_t samples);
   [[nodiscard]] double owners(const Arrangement& a, const Layer& layer) const;

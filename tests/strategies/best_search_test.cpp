@@ -353,6 +353,30 @@ TEST_CASE("best: model chunks stay in the order that the user wants") {
   }
 }
 
+TEST_CASE("best: model chunks are cut for each order that is tried, and no worse if one is given") {
+  const World world("gpt:layers=7,hidden=512,heads=8,seq_length=256,vocab_size=16384",
+                    "nodes:1x3,device=v100-sxm2,intra=20GB/s");
+  StrategyInput input = world.input(12);
+  input.tensor_parallel = input.data_parallel = 1;
+  input.pipeline_parallel = 3;
+  input.virtual_pipeline = 2;
+  for (const std::int32_t number : {6, 12}) {
+    input.micro_batches = number;
+    const auto least = [&](std::optional<PipelineSchedule> schedule) {
+      StrategyInput asked = input;
+      asked.schedule = schedule;
+      lowering::Estimator estimator(asked.step());
+      Seconds step = lowering::Estimator::unlimited;
+      for (const PricedPlan& one : candidates_by_degrees(asked, estimator, {1, {}})) {
+        step = std::min(step, one.price.step);
+      }
+      return step;
+    };
+    CAPTURE(number);
+    CHECK(least({}) == least(PipelineSchedule::zero_bubble));
+  }
+}
+
 TEST_CASE("best: orders the micro-batches of pipelines as is best, or as the user wants them") {
   const World world("gpt:layers=8,hidden=512,heads=8,seq_length=256,vocab_size=1024",
                     "star:4,device=a100-sxm4-80,rate=1GB/s,latency=5us");
