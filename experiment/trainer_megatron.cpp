@@ -54,6 +54,7 @@ constexpr Unknown unknown_of_megatron[] = {
     {"delay-wgrad-compute", "gradients of weights in their layer's backward pass"},
     {"moe-shared-expert-overlap", "shared experts after the others"},
     {"window-size", "attention to all tokens"},
+    {"enable-zero-bubble", "1F1B; ZB-H1 and ZB-H2 are simulated with --strategy tensor --schedule"},
 };
 
 /// Runs core attention again (megatron/core/transformer/attention.py,

@@ -166,6 +166,11 @@ TEST_CASE("trainer file: settings of Megatron-LM that nothing here expresses are
         "gpt:... has capacity=F");
   CHECK(setting_refused(run + "--window-size 128,0") ==
         "run.sh:1:window-size: '128,0'; accepted: attention to all tokens");
+  // Before, it was read as 1F1B, 5 % slower and with a fifth less memory.
+  CHECK(
+      setting_refused(run + "--enable-zero-bubble") ==
+      "run.sh:1:enable-zero-bubble: a setting that parsim does not know; accepted: 1F1B; ZB-H1 and "
+      "ZB-H2 are simulated with --strategy tensor --schedule");
   for (const char* name : {"first-last-layers-bf16", "no-fp8-wgrad"}) {
     CHECK(setting_refused(run + "--fp8-format hybrid --" + name) ==
           "run.sh:1:" + std::string(name) +
