@@ -28,6 +28,10 @@ const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
     for (WeightGather& gather : weight_gathers(needs, elements_, memory[t])) {
       fresh.all.push_back(std::move(gather));
     }
+    // Weight gradients in slots of their own follow later, by the same units.
+    if (!parts_.plan->schedule.split_backward) {
+      freed_after(slot.direction == Direction::forward, memory[t]);
+    }
   }
   std::stable_sort(fresh.all.begin(), fresh.all.end(),
                    [](const WeightGather& a, const WeightGather& b) { return a.visit < b.visit; });

@@ -83,6 +83,17 @@ struct Gap {
   std::size_t first = 0, end = 0;
 };
 
+/// Whether a pass uses the unit at both ends.
+bool at_both_ends(const UnitsByVisit& needs, std::size_t unit) {
+  const auto uses = [](const std::vector<std::size_t>& visit) { return !visit.empty(); };
+  const auto first = std::find_if(needs.begin(), needs.end(), uses);
+  const auto last = std::find_if(needs.rbegin(), needs.rend(), uses);
+  const auto has = [&](const std::vector<std::size_t>& visit) {
+    return std::find(visit.begin(), visit.end(), unit) != visit.end();
+  };
+  return first != needs.end() && has(*first) && has(*last);
+}
+
 /// By unit: between which uses it stays.
 std::map<std::size_t, std::vector<Gap>> kept_between(const UnitsByVisit& needs,
                                                      const std::vector<std::int64_t>& elements) {
@@ -102,7 +113,7 @@ std::map<std::size_t, std::vector<Gap>> kept_between(const UnitsByVisit& needs,
           if (others.insert(other).second) between += elements[other];
         }
       }
-      if (between <= most) kept[unit].push_back({first, visit});
+      if (between <= most || at_both_ends(needs, unit)) kept[unit].push_back({first, visit});
     }
   }
   return kept;
@@ -162,6 +173,13 @@ std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
   return gathers;
 }
 
+std::vector<std::size_t> freed_after(bool forward, std::vector<std::size_t>& resident) {
+  const auto kept = resident.end() - (forward && !resident.empty() ? 1 : 0);
+  std::vector<std::size_t> freed(resident.begin(), kept);
+  resident.erase(resident.begin(), kept);
+  return freed;
+}
+
 std::vector<std::int64_t> elements_of(const std::vector<SyncGroup>& groups) {
   std::vector<std::int64_t> elements;
   for (const SyncGroup& group : groups) {
@@ -182,6 +200,7 @@ std::int64_t most_gathered(const UnitsByVisit& forward, const UnitsByVisit& back
       now += bytes[gather.unit];
       most = std::max(most, now);
     }
+    for (const std::size_t unit : freed_after(needs == &forward, resident)) now -= bytes[unit];
   }
   return most;
 }

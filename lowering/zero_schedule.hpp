@@ -60,8 +60,8 @@ struct WeightGather {
 /// computes, with two units in memory, or more where one visit needs more. The least recently used
 /// unit is evicted, but none that the pass uses again soon, with at most 10⁹ elements of other
 /// units in between (DeepSpeed's stage3_max_reuse_distance): a tied table of a small network, a
-/// block that is recomputed before its backward pass, which is one unit in FSDP. It is gathered
-/// once a pass.
+/// block that is recomputed before its backward pass, which is one unit in FSDP. Nor one that the
+/// pass uses at both ends, as FSDP's root and the unit of a tied table. It is gathered once a pass.
 ///
 /// elements   by unit
 /// resident   in: units in memory before the first visit, least recently used first; out: those
@@ -72,6 +72,12 @@ struct WeightGather {
 [[nodiscard]] std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
                                                        const std::vector<std::int64_t>& elements,
                                                        std::vector<std::size_t>& resident);
+/// Takes out of `resident` what is freed when a pass of a micro-batch ends, and returns it: after
+/// forward all but the last unit, which the backward pass begins with, after backward all. So does
+/// FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, post_forward, post_backward;
+/// _runtime_utils.py, _post_forward_reshard), where the root, or the head's unit, is not freed
+/// after forward.
+std::vector<std::size_t> freed_after(bool forward, std::vector<std::size_t>& resident);
 /// By unit: elements of the whole groups.
 [[nodiscard]] std::vector<std::int64_t> elements_of(const std::vector<SyncGroup>& groups);
 

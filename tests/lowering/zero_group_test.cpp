@@ -107,8 +107,8 @@ TEST_CASE("zero group: a rank's bytes are those of two hops, by hand") {
       CAPTURE(stage);
       const ExecDag dag = grouped.dag(stage, {static_cast<std::int32_t>(n), false});
       const double part = static_cast<double>(n - 1) / static_cast<double>(n);
-      // Of three layers, the last two are still whole at the start of backward.
-      const double gathers = stage < 3 ? psi : psi + 4 * Grouped::first;
+      // Of three layers, the last is still whole at the start of backward.
+      const double gathers = stage < 3 ? psi : 2 * psi - 4 * Grouped::third;
       const double over = 2 * psi / static_cast<double>(n) *
                           static_cast<double>(ranks_of_all / n - 1) /
                           static_cast<double>(ranks_of_all / n);

@@ -15,22 +15,30 @@ TEST_CASE("zero schedule: the next unit is gathered when the last but one is don
       weight_gathers({{0}, {0}, {1}, {1}, {2}, {2}, {3}}, {1, 1, 1, 1}, resident);
   CHECK(out == std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {2, 2, {0}}, {4, 3, {1}}});
   CHECK(resident == std::vector<std::size_t>{2, 3});
-  // The backward pass begins with the last two units resident.
+  // The backward pass begins with the last unit resident.
+  CHECK(freed_after(true, resident) == std::vector<std::size_t>{2});
   const std::vector<WeightGather> back =
       weight_gathers({{3}, {2}, {1}, {0}}, {1, 1, 1, 1}, resident);
-  CHECK(back == std::vector<WeightGather>{{1, 1, {3}}, {2, 0, {2}}});
+  CHECK(back == std::vector<WeightGather>{{0, 2, {}}, {1, 1, {3}}, {2, 0, {2}}});
+  CHECK(freed_after(false, resident) == std::vector<std::size_t>{1, 0});
+  CHECK(resident.empty());
 }
 
 TEST_CASE("zero schedule: a unit that is used again within 10^9 elements stays, by hand") {
-  const UnitsByVisit tied{{0}, {1}, {2}, {3}, {0}};
+  const UnitsByVisit tied{{4}, {0}, {1}, {2}, {3}, {0}};
   std::vector<std::size_t> resident;
-  CHECK(weight_gathers(tied, {9, 500'000'000, 499'999'999, 1}, resident) ==
-        std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {1, 2, {}}, {2, 3, {1}}});
+  CHECK(weight_gathers(tied, {9, 500'000'000, 499'999'999, 1, 1}, resident) ==
+        std::vector<WeightGather>{{0, 4, {}}, {0, 0, {}}, {1, 1, {}}, {2, 2, {4}}, {3, 3, {1}}});
   CHECK(resident == std::vector<std::size_t>{2, 3, 0});
   resident.clear();
-  CHECK(weight_gathers(tied, {9, 500'000'000, 500'000'000, 1}, resident) ==
-        std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {1, 2, {0}}, {2, 3, {1}}, {3, 0, {2}}});
+  CHECK(weight_gathers(tied, {9, 500'000'000, 500'000'000, 1, 1}, resident) ==
+        std::vector<WeightGather>{
+            {0, 4, {}}, {0, 0, {}}, {1, 1, {4}}, {2, 2, {0}}, {3, 3, {1}}, {4, 0, {2}}});
   CHECK(resident == std::vector<std::size_t>{3, 0});
+  // However far apart, if the pass begins and ends with it: FSDP's root.
+  resident.clear();
+  CHECK(weight_gathers({{0}, {1}, {2}, {3}, {0}, {}}, {9, 500'000'000, 500'000'000, 1}, resident) ==
+        std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {1, 2, {}}, {2, 3, {1}}});
   // A block of three units is computed again, then backward: each is gathered once.
   resident.clear();
   CHECK(weight_gathers({{0}, {1}, {2}, {2}, {1}, {0}, {3}}, {1, 1, 1, 1}, resident) ==
