@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/ring_order.hpp"
 #include "core/routes.hpp"
 
 namespace parsim {
@@ -307,7 +308,7 @@ void pass_through(const MachinePart& machine, const ExitPath& exit, Routes& rout
   }
 }
 
-/// Rings through several machines, one for each card of the machine with the fewest.
+/// Rings through several machines in this order, one for each card of the machine with the fewest.
 std::vector<Ring> rings_over(const Cluster& cluster, Routes& routes,
                              const std::vector<MachinePart>& machines) {
   std::vector<std::vector<ExitPath>> exits;
@@ -375,7 +376,14 @@ std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
   }
   std::vector<MachinePart> parts;
   for (auto& machine : machines) parts.push_back(machine_of(cluster, routes, std::move(machine)));
-  return rings_over(cluster, routes, parts);
+  std::vector<Ring> rings = rings_over(cluster, routes, parts);
+  if (parts.size() < 3 || !crosses_twice(cluster, rings.front())) return rings;
+  const std::vector<std::size_t> met = met_along_links(cluster, members.front());
+  std::stable_sort(parts.begin(), parts.end(), [&](const MachinePart& a, const MachinePart& b) {
+    return met[a.devices.front().index()] < met[b.devices.front().index()];
+  });
+  std::vector<Ring> along = rings_over(cluster, routes, parts);
+  return rate_of(cluster, along) > rate_of(cluster, rings) ? along : rings;
 }
 
 }  // namespace parsim

@@ -62,8 +62,11 @@ struct Ring {
 /// edge-disjoint Hamiltonian cycles over single cables in both directions; over several nodes one
 /// ring per network card (of the node with the fewest), each leaving the node next to a card of
 /// its own, entering next to one, and passing a node's devices along another such cycle where they
-/// are wired; otherwise a single ring in node order. At least one ring for two or more devices,
-/// none for one.
+/// are wired; otherwise a single ring. Machines follow one another in node order, or, if that
+/// crosses a link between them twice, in one along links (ring_order.hpp) where that is faster:
+/// NCCL takes them in the order of ranks, which schedulers give to neighbours (Slurm's topology
+/// plugins: a Hilbert curve in a 3-D torus). At least one ring for two or more devices, none for
+/// one.
 [[nodiscard]] std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
                                                     std::span<const DeviceId> group);
 

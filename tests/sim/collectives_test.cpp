@@ -49,6 +49,17 @@ TEST_CASE("ring: all-reduce of 100 MiB on a star by hand, 8 and 64 devices") {
   }
 }
 
+TEST_CASE("ring: all-reduce in a torus goes from neighbour to neighbour, by hand") {
+  // 3 x 3 x 3: 26 hops to a neighbour over three links, up to a router, to the next, and down; the
+  // last hop, from one corner to the opposite one, goes around each dimension over five. All links
+  // are crossed once at most:
+  //   t = 52 · 5 us + 2 · 26/27 · 100 MB / 10 GB/s = 0.26 ms + 19.259259 ms
+  const Cluster cluster =
+      topologies::load_cluster("torus:3x3x3,device=t4,rate=10GB/s,latency=1us", "test");
+  const Seconds time = time_of(cluster, CollectiveKind::all_reduce, devices(0, 27), {100'000'000});
+  CHECK(time.count() == testing::approx(19.519259e-3).epsilon(1e-6));
+}
+
 TEST_CASE("ring: gather, scatter and broadcast by hand on three devices") {
   // 10 GB/s, 1 us per link, shares of 1, 2 and 3 MB. All-gather: the hop from r to r+1 carries all
   // but the receiver's share: 6-2, 6-3, 6-1 MB; two messages of 2 us latency each.

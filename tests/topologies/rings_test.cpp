@@ -158,5 +158,21 @@ TEST_CASE("rings: neither the order of a group nor the numbers of a machine's GP
   for (std::size_t i = 0; i < rings.size(); ++i) CHECK(again[i].devices == rings[i].devices);
 }
 
+TEST_CASE("rings: in a torus or dragonfly machines follow links, so that none is crossed twice") {
+  // In the order of numbers a row's end and the next row's beginning share links: half the rate.
+  for (const char* shape : {"torus:3x3x3", "torus:4x4x4", "torus:4x5x3", "torus:5x5x5", "torus:5x7",
+                            "torus:8x8", "torus:2x3x4", "torus:6x6x6", "dragonfly:4x2x2",
+                            "dragonfly:5x4x1", "dragonfly:9x4x2", "dragonfly:9x4x1"}) {
+    CAPTURE(shape);
+    const Cluster cluster =
+        load_cluster(std::string(shape) + ",device=t4,rate=10GB/s,latency=1us", "--cluster");
+    const std::vector<Ring> rings = rings_through(cluster);
+    REQUIRE(rings.size() == 1);
+    CHECK(rings[0].devices.size() == cluster.devices.size());
+    CHECK(rate_together(cluster, rings) == testing::approx(10));
+    for (const auto& [hop, times] : uses_by_hop(rings)) CHECK(times == 1);
+  }
+}
+
 }  // namespace
 }  // namespace parsim::topologies
