@@ -44,6 +44,7 @@ class ActivationMemory {
     for (std::size_t i = 0; i < dag.size(); ++i) {
       note_kernel(OpId{i});
       note_movement(OpId{i});
+      note_scatter(OpId{i});
     }
     if (of_megatron(framework)) free_what_is_sent();
     for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -82,6 +83,38 @@ class ActivationMemory {
     if (pass == Pass::recompute) times.recomputes = true;
     if (pass == Pass::forward || pass == Pass::recompute) return;
     times.last_backward = std::max(times.last_backward, timeline_.spans[id.index()].end);
+  }
+  /// Of a device's output, by layer, micro-batch and region: what it has no longer once its partial
+  /// sums are reduce-scattered, in forward and the last time (lowering::elements_kept()).
+  struct Scattered {
+    std::int64_t elements = 0;
+    Seconds first{}, last{};
+  };
+  void note_scatter(OpId id) {
+    const OpKind kind = dag_.kind(id);
+    if (kind != OpKind::transfer && kind != OpKind::collective) return;
+    if (dag_.role(id) != Role::partial_sum) return;
+    const Op op = dag_.op(id);
+    const auto* transfer = std::get_if<Transfer>(&op);
+    const auto* collective = std::get_if<Collective>(&op);
+    const Slice& what = transfer != nullptr ? transfer->slice : collective->slice;
+    const Tensor& tensor = dag_.tensor(what.tensor);
+    if (tensor.kind != Tensor::Kind::output) return;
+    const Seconds end = timeline_.spans[id.index()].end;
+    const auto note = [&](DeviceId device, std::int64_t left) {
+      Scattered& one =
+          scattered_
+              .try_emplace({device.value, LayerId{tensor.index}, what.micro_batch, what.region},
+                           Scattered{0, end, end})
+              .first->second;
+      one.elements = dag_.region(what.region).volume() - left;
+      one.last = end;
+    };
+    if (transfer != nullptr) return note(transfer->from, 0);
+    if (collective->kind != CollectiveKind::reduce_scatter) return;
+    const std::vector<DeviceId>& members = dag_.group(collective->group);
+    for (std::size_t m = 0; m < members.size(); ++m)
+      note(members[m], dag_.region(dag_.shares(id).regions[m]).volume());
   }
   /// Layer, micro-batch, region, and a device that receives or a member.
   using Moved = std::tuple<LayerId, std::int32_t, RegionId, std::int32_t>;
@@ -161,6 +194,13 @@ class ActivationMemory {
     if (const auto sent = sent_.find({record.device, work.layer, record.target});
         sent != sent_.end()) {
       elements = std::max<std::int64_t>(0, elements - sent->second);
+    }
+    if (const auto away = scattered_.find({record.device, work.layer, record.target, work.out});
+        elements > 0 && away != scattered_.end()) {
+      const Scattered& one = away->second;
+      elements -= one.elements;
+      add(record.device, {span.start, pass == Pass::forward ? one.first : one.last,
+                          Bytes{one.elements * whole_[work.layer.index()]}});
     }
     const std::int64_t own = elements * kept_[work.layer.index()];
     const bool dropped = pass == Pass::forward && times.recomputes;
@@ -265,7 +305,8 @@ class ActivationMemory {
   std::map<Moved, int> times_moved_{};
   /// By device, layer and micro-batch: elements of tokens of experts that go elsewhere.
   std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, std::int64_t> sent_{};
-  /// By the same: when a device has sent an output, the last time.
+  std::map<std::tuple<std::int32_t, LayerId, std::int32_t, RegionId>, Scattered> scattered_{};
+  /// By device, layer and micro-batch: when a device has sent an output, the last time.
   std::map<std::tuple<std::int32_t, LayerId, std::int32_t>, Seconds> left_{};
 };
 

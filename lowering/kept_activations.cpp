@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/fp8.hpp"
+#include "lowering/fragments.hpp"
 #include "lowering/memory.hpp"
 
 namespace parsim::lowering {
@@ -71,6 +72,22 @@ StaysFor outputs_stay(const Plan& plan) {
     return std::any_of(makes.begin(), makes.end(),
                        [&](DeviceId device) { return among.contains(device); });
   };
+}
+
+std::vector<std::int64_t> elements_kept(const LayerFragment& layer, const FanOut& readers) {
+  std::vector<std::int64_t> elements;
+  for (const Cell& cell : layer.cells) elements.push_back(cell.part.out.volume());
+  for (std::size_t s = 0; s < readers.sums.size(); ++s) {
+    const LayerFragment::Sum& sum = layer.sums[s];
+    for (std::size_t d = 0; d < readers.sums[s].shares.size(); ++d) {
+      for (const std::int32_t c : sum.cells) {
+        const auto cell = static_cast<std::size_t>(c);
+        if (layer.devices[cell] == sum.devices[d])
+          elements[cell] = readers.sums[s].shares[d].volume();
+      }
+    }
+  }
+  return elements;
 }
 
 std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision) {

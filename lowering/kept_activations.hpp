@@ -23,4 +23,13 @@ using StaysFor = std::function<bool(LayerId producer, LayerId reader)>;
 [[nodiscard]] std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision,
                                                    const StaysFor& stays);
 
+struct LayerFragment;
+struct FanOut;
+/// By cell, elements of a layer's output that its device keeps: of partial sums that are
+/// reduce-scattered its share, which is all that a reader saves for backward (Megatron-LM's
+/// _ReduceScatterToSequenceParallelRegion in tensor_parallel/mappings.py saves nothing; likewise
+/// DTensor's redistribution in torchtitan).
+[[nodiscard]] std::vector<std::int64_t> elements_kept(const LayerFragment& layer,
+                                                      const FanOut& readers);
+
 }  // namespace parsim::lowering

@@ -146,6 +146,7 @@ void Accounting::activations() {
     const LayerId id{l};
     const LayerFragment& fragment = *parts_.layers[l];
     if (parts_.structure.flow.source[l]) continue;
+    const std::vector<std::int64_t> stay = elements_kept(fragment, *parts_.fans[l]);
     for (std::size_t c = 0; c < fragment.cells.size(); ++c) {
       // Parts of the contraction on one device add up in one store.
       const Cell& cell = fragment.cells[c];
@@ -155,7 +156,7 @@ void Accounting::activations() {
       // Of output and input; of scores in FP32.
       const std::int64_t bytes = scores_[l] ? std::max(element_, single) : element_;
       kept.largest_gradient = std::max(kept.largest_gradient, 2 * elements * bytes);
-      count_output(id, stages[l], kept, elements);
+      count_output(id, stages[l], kept, stay[c]);
       if (!splits_.empty() && splits_[l]) kept.for_weights[stages[l]] += elements * element_;
     }
     own_data(id);

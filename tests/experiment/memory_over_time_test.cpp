@@ -46,6 +46,7 @@ TEST_CASE("memory over time: law, its peak is that of the accounting") {
     bool exact = true;
     sim::Fusion fusion = sim::Fusion::none;
     std::int32_t chunks = 1;
+    bool sequences = false;
   };
   const std::string gpt =
       "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128,attention=fused";
@@ -53,7 +54,8 @@ TEST_CASE("memory over time: law, its peak is that of the accounting") {
        {Case{"lenet5", "data"}, Case{"alexnet", "data", 2}, Case{"resnet50", "data", 2},
         Case{gpt, "data", 2}, Case{gpt, "pipeline", 4, 8, false}, Case{gpt, "tensor", 2, 1, false},
         Case{gpt, "tensor", 4, 8, false, sim::Fusion::megatron},
-        Case{gpt, "tensor", 2, 8, false, sim::Fusion::megatron, 2}}) {
+        Case{gpt, "tensor", 2, 8, false, sim::Fusion::megatron, 2},
+        Case{gpt, "tensor", 4, 1, false, sim::Fusion::none, 1, true}}) {
     CAPTURE(now.network);
     CAPTURE(now.strategy);
     Request request;
@@ -63,6 +65,11 @@ TEST_CASE("memory over time: law, its peak is that of the accounting") {
     request.batch = 8 * now.gpus;
     if (now.micro_batches > 1) request.micro_batches = static_cast<std::int32_t>(now.micro_batches);
     request.sim.fusion = now.fusion;
+    if (now.sequences) {
+      request.tensor_parallel = static_cast<std::int32_t>(now.gpus);
+      request.pipeline_parallel = request.micro_batches = 1;
+      request.sequence_parallel = true;
+    }
     if (now.fusion == sim::Fusion::megatron) {
       request.tensor_parallel = 1;
       request.pipeline_parallel = static_cast<std::int32_t>(now.gpus);

@@ -423,6 +423,29 @@ TEST_CASE("memory: a device receives of a gathered tensor what it does not have,
   }
 }
 
+TEST_CASE("memory: of sums that are reduce-scattered a device keeps its share, by hand") {
+  const World world(network_of("x: vector 8; a: dense 6; b: dense 4; loss"),
+                    star_of(2, "10 GB/s", "1us"));
+  const auto kept = [&](const Cut& of_a) {
+    Plan plan = single_device_plan(world.network, 4);
+    const std::vector<DeviceId> both{DeviceId{0}, DeviceId{1}};
+    plan.schedule.rank_lists[0].devices = both;
+    const Cut samples{Dim::sample, {2, 2}};
+    for (const auto& [layer, cut] : {std::pair{1U, of_a}, {2U, samples}, {3U, samples}}) {
+      plan.layers[layer].cuts = {cut};
+      plan.layers[layer].devices = both;
+    }
+    const auto uses = lowering::memory_use(world.network, world.cluster, plan);
+    CHECK(uses[0].activations == uses[1].activations);
+    return uses[0].activations.value / 4;
+  };
+  // Numbers kept of two samples: half of x, which is a's input, by samples or by channels, 16; of
+  // a, which b reads, 2x6; of b, which the loss reads, 2x4. Then gradients of an output and of what
+  // it is made from: of a's two samples, or, before they are scattered, of all four.
+  CHECK(kept({Dim::sample, {2, 2}}) == 16 + 12 + 8 + 2 * 12);
+  CHECK(kept({Dim::in_channel, {4, 4}}) == 16 + 12 + 8 + 2 * 24);
+}
+
 TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
   Network net;
   const LayerId in = add_input(net, "in", vector_shape(4));
