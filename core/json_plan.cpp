@@ -92,6 +92,9 @@ void fields(auto& visit, Of<Schedule> auto& schedule) {
   visit.optional("blocking_sends", schedule.blocking_sends);
   visit.optional("split_backward", schedule.split_backward);
   visit.optional("reduce_every", schedule.reduce_every);
+  visit.optional("late_gathers", schedule.late_gathers,
+                 "weights that ZeRO shards are gathered for a backward pass when their use begins, "
+                 "after the sums of the units before them");
 }
 
 constexpr std::string_view plan_format = "parsim-plan";

@@ -31,10 +31,10 @@ auto packed_parts(PackedAs<RankList> auto& value) {
 }
 
 auto packed_parts(PackedAs<Schedule> auto& value) {
-  auto& [micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward, reduce_every] =
-      value;
+  auto& [micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward, reduce_every,
+         late_gathers] = value;
   return std::tie(micro_batches, stage_of_layer, rank_lists, blocking_sends, split_backward,
-                  reduce_every);
+                  reduce_every, late_gathers);
 }
 
 auto packed_parts(PackedAs<Plan> auto& value) {

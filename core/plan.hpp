@@ -88,10 +88,8 @@ struct LayerPlan {
 /// When replicas sum their gradients, where a step has several micro-batches and one stage:
 ///   automatic    gradients that are sharded (ZeRO 2 and 3) are reduce-scattered after every
 ///                micro-batch, everything else is summed once a step
-///   micro_batch  all are summed after every micro-batch, and the next one waits: DDP and FSDP
-///                without no_sync, as torchtitan runs them
-///   step         all are summed once a step and stay whole until then: with no_sync for all but
-///                the last micro-batch, as accelerate runs FSDP
+///   micro_batch  all are, and the next one waits: DDP and FSDP without no_sync, as in torchtitan
+///   step         all are summed once a step and stay whole until then: accelerate's FSDP
 /// In a pipeline, and where weight gradients have slots of their own, all are summed once a step.
 enum class ReduceEvery : std::uint8_t { automatic, micro_batch, step };
 constexpr std::array<std::string_view, 3> spellings(ReduceEvery) {
@@ -132,6 +130,8 @@ struct Schedule {
   /// to slots of their own (Qi et al. 2023, "Zero Bubble Pipeline Parallelism").
   bool split_backward = false;
   ReduceEvery reduce_every = ReduceEvery::automatic;
+  /// ZeRO 3 gathers for backward after the sums of the units before (FSDP 1 without prefetching).
+  bool late_gathers = false;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 

@@ -42,6 +42,9 @@ std::vector<Choice> choices_of(const Cluster& cluster, const Plan& plan,
     choices.push_back({"gradients reduced",
                        every == ReduceEvery::step ? "once a step" : "after every micro-batch"});
   }
+  if (degrees.zero == 3 && plan.schedule.late_gathers) {
+    choices.push_back({"gathers in backward", "when their use begins"});
+  }
   if (stages.size() > 1) {
     choices.push_back(
         {"sends between stages", plan.schedule.blocking_sends ? "blocking" : "overlapped"});

@@ -17,13 +17,14 @@ namespace parsim::experiment {
 /// A bucket that holds all gradients.
 inline constexpr Bytes after_backward{std::numeric_limits<std::int64_t>::max()};
 
-/// What the tensor-parallel groups of a trainer do otherwise than a plan's.
+/// What a trainer, most often its tensor-parallel groups, does otherwise than a plan.
 struct GroupHabits {
   bool whole_scores = false;  ///< each device gathers all scores and computes the whole loss
   bool whole_words = false;   ///< and holds the whole embedding, unless scores are made with it
   bool sums_apart = false;    ///< of an input's gradient, one for each product that reads it
   /// Tokens gathered for a product stay until its backward pass, unless they are computed again.
   bool keeps_gathered = false;
+  bool late_gathers = false;  ///< see Schedule
 };
 /// transformers, whose plans accelerate and DeepSpeed's AutoTP follow: lm_head is
 /// colwise_gather_output in every _tp_plan, and embed_tokens is in none. Each "colwise" product

@@ -148,6 +148,20 @@ void read_one_unit(const TrainerWords& words, LayoutFile& file) {
   file.keeps_while_accumulating = false;
 }
 
+/// Whether FSDP 1 issues the gather of a block before the sums of the block before it, with which
+/// it shares a stream of NCCL. BACKWARD_POST does so, too, once the block's kernels are launched
+/// (torch/distributed/fsdp/_runtime_utils.py, _post_backward_hook). NO_PREFETCH is the default, and
+/// numbers count (utils/dataclasses.py, FullyShardedDataParallelPlugin).
+bool prefetches(const TrainerWords& words) {
+  constexpr std::string_view prefetch_at = "fsdp-backward-prefetch";
+  const std::string prefetch = lower_case(words.text(prefetch_at).value_or("no_prefetch"));
+  constexpr std::array early{"backward_pre", "backward_post", "1", "2"};
+  if (prefetch != "no_prefetch" && !std::count(early.begin(), early.end(), prefetch)) {
+    words.refuse(prefetch_at, "BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH");
+  }
+  return prefetch != "no_prefetch";
+}
+
 /// The ZeRO stage that FSDP stands for, and the replicas that share a copy of the states.
 void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& file) {
   if (words.integer("fsdp-version").value_or(1) == 2) {
@@ -186,17 +200,9 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
                             : strategies::bucket_of_block;
   }
   if (!wraps_blocks(words) && replicas > 1) read_one_unit(words, file);
-  // NO_PREFETCH is the default (utils/dataclasses.py, FullyShardedDataParallelPlugin). FSDP 2 has
-  // no such setting. Gathers and sums share a stream of NCCL.
-  constexpr std::string_view prefetch_at = "fsdp-backward-prefetch";
-  const std::string prefetch = lower_case(words.text(prefetch_at).value_or("no_prefetch"));
-  const bool early = prefetch == "backward_pre" || prefetch == "1";
-  if (file.zero_stage == 3 && words.integer("fsdp-version").value_or(1) == 1 && !early) {
-    file.notes.push_back(
-        fmt::format("{}: without fsdp_backward_prefetch: BACKWARD_PRE, FSDP 1 gathers a block's "
-                    "weights after the sums of the block before; in this step both overlap with "
-                    "kernels, so that it is too short",
-                    words.has(prefetch_at) ? words.where(prefetch_at) : words.file()));
+  if (words.integer("fsdp-version").value_or(1) == 1) {
+    const bool early = prefetches(words);
+    file.habits.late_gathers = file.zero_stage == 3 && !early;
   }
   if (file.keeps_while_accumulating) {
     file.notes.push_back(

@@ -61,6 +61,7 @@ void follow_trainer(const LayoutFile& file, Request& request) {
 }
 
 Plan with_habits(const Network& network, Plan plan, const GroupHabits& habits) {
+  plan.schedule.late_gathers = plan.schedule.late_gathers || habits.late_gathers;
   const std::vector<std::vector<LayerId>> users = lowering::users_of_parameters(network);
   const std::vector<std::vector<Consumer>> readers = consumers(network);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {

@@ -52,6 +52,7 @@ struct PriceCache::State {
             schedule.micro_batches,
             schedule.blocking_sends ? 1 : 0,
             static_cast<std::int32_t>(schedule.reduce_every),
+            schedule.late_gathers ? 1 : 0,
             parts.units == nullptr ? -1 : parts.units->number,
             number(rank_lists, schedule.rank_lists),
             number(buckets, plan.buckets)};

@@ -23,9 +23,10 @@ const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
   }
   Gathers& fresh = known.emplace_back();
   fresh.before = memory;
+  const bool late = slot.direction == Direction::backward && parts_.plan->schedule.late_gathers;
   for (std::size_t t = 0; t < weight_units_.size(); ++t) {
     const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
-    for (WeightGather& gather : weight_gathers(needs, elements_, memory[t])) {
+    for (WeightGather& gather : weight_gathers(needs, elements_, memory[t], late)) {
       fresh.all.push_back(std::move(gather));
     }
     // Weight gradients in slots of their own follow later, by the same units.

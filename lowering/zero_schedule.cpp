@@ -123,7 +123,7 @@ std::map<std::size_t, std::vector<Gap>> kept_between(const UnitsByVisit& needs,
 
 std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
                                          const std::vector<std::int64_t>& elements,
-                                         std::vector<std::size_t>& resident) {
+                                         std::vector<std::size_t>& resident, bool late) {
   constexpr std::size_t usual = 2;
   const std::map<std::size_t, std::vector<Gap>> kept = kept_between(needs, elements);
   std::vector<InMemory> memory;  // least recently used first
@@ -163,6 +163,7 @@ std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
         for (const InMemory& held : memory) {
           if (!is_wanted(held)) gather.visit = std::max(gather.visit, held.used_from);
         }
+        if (late) gather.visit = visit;
         gathers.push_back(std::move(gather));
       }
       memory.push_back(now);

@@ -66,12 +66,15 @@ struct WeightGather {
 /// elements   by unit
 /// resident   in: units in memory before the first visit, least recently used first; out: those
 ///            after the last visit
+/// late       each is issued when its use begins, so that it follows the sums issued until then
+///            (Schedule::late_gathers)
 ///
 /// FSDP does this with prefetching and a limit of two units (Zhao et al. 2023, "PyTorch FSDP",
 /// sections 3.3 and 3.4).
 [[nodiscard]] std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
                                                        const std::vector<std::int64_t>& elements,
-                                                       std::vector<std::size_t>& resident);
+                                                       std::vector<std::size_t>& resident,
+                                                       bool late = false);
 /// Takes out of `resident` what is freed when a pass of a micro-batch ends, and returns it: after
 /// forward all but the last unit, which the backward pass begins with, after backward all. So does
 /// FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, post_forward, post_backward;

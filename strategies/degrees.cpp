@@ -350,7 +350,8 @@ std::string plan_id(const Network& network, const Plan& plan) {
       fnv1a(plan.network), fnv1a(plan.cluster), plan.batch, static_cast<int>(plan.precision),
       static_cast<int>(plan.reduce_precision), static_cast<int>(plan.optimizer),
       plan.schedule.micro_batches,
-      (plan.schedule.blocking_sends ? 1 : 0) + 2 * static_cast<int>(plan.schedule.reduce_every));
+      (plan.schedule.blocking_sends ? 1 : 0) + 2 * static_cast<int>(plan.schedule.reduce_every) +
+          (plan.schedule.late_gathers ? 8 : 0));
   const auto append = [&](auto... values) { hash = hash_combine(hash, values...); };
   // Of layers of one shape that are alike once.
   std::map<std::vector<std::int64_t>, std::pair<const LayerPlan*, std::uint64_t>> known;

@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "core/json.hpp"
 #include "experiment/experiment.hpp"
+#include "experiment/run.hpp"
 #include "experiment/trainer_file.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace parsim::experiment {
@@ -24,24 +27,43 @@ std::string accelerate_refused(const std::string& text) {
   return testing::refusal_of([&] { (void)accelerate_file(text); });
 }
 
-TEST_CASE("accelerate: FSDP that gathers late in the backward pass gets a note") {
-  // Before, the setting was ignored.
-  const auto notes = [](const std::string& more) {
-    return accelerate_file("FSDP\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n" +
-                           more)
-        .notes;
+TEST_CASE("accelerate: FSDP 1 without backward_prefetch gathers late in the backward pass") {
+  // Before, a note said that the step was too short.
+  const std::string start = "FSDP\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+                    prefetch = start + "  fsdp_backward_prefetch: ";
+  const auto late = [&](const std::string& text) {
+    const LayoutFile file = accelerate_file(text);
+    CHECK(file.notes.empty());
+    return file.habits.late_gathers;
   };
-  const std::string prefetch = "  fsdp_backward_prefetch: ",
-                    late =
-                        ": without fsdp_backward_prefetch: BACKWARD_PRE, FSDP 1 gathers a block's "
-                        "weights after the sums of the block before; in this step both overlap "
-                        "with kernels, so that it is too short";
-  CHECK(notes(prefetch + "BACKWARD_PRE\n").empty());
-  CHECK(notes(prefetch + "NO_PREFETCH\n  fsdp_version: 2\n").empty());
-  CHECK(notes("  fsdp_version: 2\n").empty());
-  CHECK(notes("") == std::vector{"a.yaml" + late});
-  for (const char* value : {"NO_PREFETCH", "BACKWARD_POST"}) {
-    CHECK(notes(prefetch + value + "\n") == std::vector{"a.yaml:6:fsdp-backward-prefetch" + late});
+  CHECK(late(start));
+  CHECK(late(prefetch + "NO_PREFETCH\n"));
+  for (const char* value : {"BACKWARD_PRE", "backward_pre", "BACKWARD_POST", "1", "2"}) {
+    CHECK_FALSE(late(prefetch + value + "\n"));
+  }
+  CHECK_FALSE(late(prefetch + "NO_PREFETCH\n  fsdp_version: 2\n"));
+  CHECK_FALSE(late(start + "  fsdp_version: 2\n"));
+  CHECK(accelerate_refused(prefetch + "3\n") ==
+        "a.yaml:6:fsdp-backward-prefetch: '3'; accepted: BACKWARD_PRE, BACKWARD_POST or "
+        "NO_PREFETCH");
+}
+
+TEST_CASE("accelerate: late gathers are in the plan and in its file") {
+  const testing::TemporaryFolder folder;
+  Request request;
+  request.network = "gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=240GB/s,inter=25GB/s";
+  request.batch = 16;
+  request.given = {"--batch"};
+  for (const bool late : {false, true}) {
+    request.layout_file = folder.write(
+        "fsdp.yaml", std::string("num_processes: 8\nmixed_precision: bf16\ndistributed_type: FSDP\n"
+                                 "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                                 "  fsdp_backward_prefetch: ") +
+                         (late ? "NO_PREFETCH\n" : "BACKWARD_PRE\n"));
+    const Plan plan = make_plan(Experiment(request), layout_strategy()).plan;
+    CHECK(plan.schedule.late_gathers == late);
+    CHECK(plan_from_json(to_json(plan), "p.json") == plan);
   }
 }
 

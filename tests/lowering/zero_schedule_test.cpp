@@ -22,6 +22,11 @@ TEST_CASE("zero schedule: the next unit is gathered when the last but one is don
   CHECK(back == std::vector<WeightGather>{{0, 2, {}}, {1, 1, {3}}, {2, 0, {2}}});
   CHECK(freed_after(false, resident) == std::vector<std::size_t>{1, 0});
   CHECK(resident.empty());
+  // Late ones are issued when their use begins.
+  resident = {3};
+  const std::vector<WeightGather> late =
+      weight_gathers({{3}, {2}, {1}, {0}}, {1, 1, 1, 1}, resident, true);
+  CHECK(late == std::vector<WeightGather>{{1, 2, {}}, {2, 1, {3}}, {3, 0, {2}}});
 }
 
 TEST_CASE("zero schedule: a unit that is used again within 10^9 elements stays, by hand") {

@@ -14,6 +14,7 @@
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/approx.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -29,6 +30,9 @@ struct Zero {
   World world;
   explicit Zero(const std::string& network, std::int64_t count = devices)
       : world(network, star_of(static_cast<std::size_t>(count), "10 GB/s", "1us")) {}
+
+  explicit Zero(Network network)
+      : world(std::move(network), star_of(static_cast<std::size_t>(devices), "10 GB/s", "1us")) {}
 
   [[nodiscard]] strategies::StrategyInput input(std::int32_t stage) const {
     strategies::StrategyInput in = world.simulated(32);
@@ -218,6 +222,61 @@ TEST_CASE("zero: weights are gathered when those of the layer before last are ou
   }
   CHECK(gathers == 2 * 16 - 1);
   CHECK(again == 1);
+}
+
+/// A gather of the backward pass, the sum that its stream runs before it, and the first kernel that
+/// reads the weights.
+struct LateGather {
+  Span sum, gather, kernel;
+};
+std::vector<LateGather> gathers_of_backward(const ExecDag& dag, const Timeline& timeline) {
+  std::vector<LateGather> all;
+  std::map<TensorId, std::size_t> waiting;  // until a kernel uses the unit
+  std::optional<Span> sum;                  // the last one issued
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter) {
+      sum = timeline.spans[i];
+    }
+    if (!sum) continue;
+    for (const TensorId unit : gathered(dag, OpId{i})) {
+      waiting[unit] = all.size();
+      all.push_back({*sum, timeline.spans[i], {}});
+    }
+    if (waiting.empty()) continue;
+    for (const TensorId unit : computed_with(dag, OpId{i})) {
+      const auto found = waiting.find(unit);
+      if (found == waiting.end()) continue;
+      all[found->second].kernel = timeline.spans[i];
+      waiting.erase(found);
+    }
+  }
+  return all;
+}
+
+ExecDag dag_of(const Zero& zero, const Plan& plan) {
+  return lowering::lower(zero.world.network, zero.world.cluster, plan);
+}
+
+TEST_CASE("zero: late gathers begin when the layer before is summed, and kernels when they end") {
+  // Of layers 6 to 0, the forward pass leaves the weights of 6. With late gathers G and sums S the
+  // stream runs S6 G5 S5 G4 S4 G3 S3 G2 S2 G1 S1 G0 S0. S(i+1) waits for the kernels of layer i+1,
+  // and those of i wait for G(i): there is no kernel left that overlaps with either.
+  const Zero zero(
+      network_of("x: vector 512; dense 512; dense 512; dense 512; dense 512; dense 512;"
+                 " dense 512; dense 512; loss"));
+  Plan plan = zero.plan(3);
+  const auto step = [&] { return zero.world.simulator->run(dag_of(zero, plan)); };
+  const Seconds early = makespan(step());
+  plan.schedule.late_gathers = true;
+  const std::vector<LateGather> late = gathers_of_backward(dag_of(zero, plan), step());
+  CHECK(late.size() == 6);
+  for (const LateGather& one : late) {
+    CHECK(one.gather.start.count() == testing::approx(one.sum.end.count()));
+    CHECK(one.kernel.start.count() == testing::approx(one.gather.end.count()));
+  }
+  CHECK(makespan(step()) > early);
 }
 
 /// Kernels that wait for a reduce-scatter.

@@ -283,6 +283,7 @@ Plan with_split_states(Plan plan, std::uint64_t seed) {
     layer.zero = {static_cast<std::int32_t>(random() % 4), {}};
   }
   plan.schedule.reduce_every = static_cast<ReduceEvery>(random() % 3);
+  plan.schedule.late_gathers = random() % 2 == 1;
   return plan;
 }
 
