@@ -111,11 +111,19 @@ void check_sizes(const TrainerWords& words, std::string_view type, std::int64_t 
 }
 
 /// Whether each block is a unit that FSDP gathers and sums. NO_WRAP is the default (utils/
-/// dataclasses.py, FullyShardedDataParallelPlugin). Units by size are modules in FSDP 1 and an
-/// error of PyTorch's fully_shard in FSDP 2, as a list of blocks is no module with a forward pass.
-bool wraps_blocks(const TrainerWords& words) {
+/// dataclasses.py, FullyShardedDataParallelPlugin). Without blocks there is no class to wrap,
+/// unless it is named: accelerate then wraps the root alone (set_auto_wrap_policy). Units by size
+/// are modules in FSDP 1 and an error of PyTorch's fully_shard in FSDP 2, as a list of blocks is no
+/// module with a forward pass.
+bool wraps_blocks(const TrainerWords& words, bool has_blocks) {
   const std::string policy = lower_case(words.text(wrap_at).value_or("no_wrap"));
-  if (policy == "transformer_based_wrap") return true;
+  if (policy == "transformer_based_wrap") {
+    constexpr std::string_view class_at = "fsdp-transformer-layer-cls-to-wrap";
+    if (has_blocks || words.text(class_at).value_or("").empty()) return has_blocks;
+    words.refuse(class_at,
+                 "none, for a network without transformer blocks, as parsim has no units "
+                 "of other classes");
+  }
   if (policy != "no_wrap") {
     words.refuse(wrap_at, "TRANSFORMER_BASED_WRAP or NO_WRAP, as parsim has no units by size");
   }
@@ -128,13 +136,13 @@ bool wraps_blocks(const TrainerWords& words) {
 /// FSDP with one unit, the root's: PyTorch keeps its weights from the forward to the backward pass
 /// (torch/distributed/fsdp/_runtime_utils.py, _post_forward_reshard; fully_shard's default), and
 /// its whole gradients are there before they are summed.
-void read_one_unit(const TrainerWords& words, LayoutFile& file) {
+void read_one_unit(const TrainerWords& words, bool has_blocks, LayoutFile& file) {
   file.bucket = after_backward;
   const std::string where = words.has(wrap_at) ? words.where(wrap_at) : words.file();
-  const std::string unit = fmt::format(
-      "{}: FSDP without fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP sums all "
-      "gradients after the backward pass",
-      where);
+  const std::string unit =
+      fmt::format("{}: FSDP {} sums all gradients after the backward pass", where,
+                  has_blocks ? "without fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"
+                             : "of a network without transformer blocks");
   if (file.zero_stage == 0) {
     file.notes.push_back(unit);
     return;
@@ -163,7 +171,8 @@ bool prefetches(const TrainerWords& words) {
 }
 
 /// The ZeRO stage that FSDP stands for, and the replicas that share a copy of the states.
-void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& file) {
+void read_fsdp(const TrainerWords& words, std::int64_t replicas, bool has_blocks,
+               LayoutFile& file) {
   if (words.integer("fsdp-version").value_or(1) == 2) {
     file.zero_stage = !words.has(reshard_at) || words.is_on(reshard_at) ? 3 : 2;
   } else {
@@ -199,7 +208,7 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, LayoutFile& fil
                             ? strategies::bucket_of_block_and_root
                             : strategies::bucket_of_block;
   }
-  if (!wraps_blocks(words) && replicas > 1) read_one_unit(words, file);
+  if (!wraps_blocks(words, has_blocks) && replicas > 1) read_one_unit(words, has_blocks, file);
   if (words.integer("fsdp-version").value_or(1) == 1) {
     const bool early = prefetches(words);
     file.habits.late_gathers = file.zero_stage == 3 && !early;
@@ -227,8 +236,13 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
     words.refuse(type_at, "NO, MULTI_GPU, FSDP or DEEPSPEED");
   }
   const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
+  if (type == "NO" && devices.size() > 1) {  // commands/launch.py, simple_launcher
+    words.refuse(type_at, fmt::format("MULTI_GPU, FSDP or DEEPSPEED for {} GPUs, as accelerate "
+                                      "launches one process without",
+                                      devices.size()));
+  }
   const std::int64_t processes =
-      words.integer(processes_at).value_or(type == "NO" ? 1 : std::ssize(devices));
+      type == "NO" ? 1 : words.integer(processes_at).value_or(std::ssize(devices));
   if (processes != std::ssize(devices)) {
     throw InputError(
         words.where(processes_at),
@@ -263,7 +277,7 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
     file.fusion = sim::Fusion::compiled;
   }
   file.zero_stage = 0;
-  if (fsdp) read_fsdp(words, groups.data, file);
+  if (fsdp) read_fsdp(words, groups.data, blocks > 0, file);
   if (deepspeed) file.reduce_every = ReduceEvery::automatic;
   if (!deepspeed) {
     words.check_spelling();

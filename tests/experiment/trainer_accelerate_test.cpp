@@ -14,17 +14,20 @@
 namespace parsim::experiment {
 namespace {
 
-LayoutFile accelerate_file(const std::string& text) {
+LayoutFile accelerate_file(
+    const std::string& text,
+    const std::string& network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256") {
   Request request;
-  request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.network = network;
   request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
   const Experiment experiment(request);
   return read_trainer_file("num_processes: 8\nmixed_precision: bf16\ndistributed_type: " + text,
                            "a.yaml", experiment.network, experiment.cluster, 64);
 }
 
-std::string accelerate_refused(const std::string& text) {
-  return testing::refusal_of([&] { (void)accelerate_file(text); });
+template <class... Network>
+std::string accelerate_refused(const std::string& text, const Network&... network) {
+  return testing::refusal_of([&] { (void)accelerate_file(text, network...); });
 }
 
 TEST_CASE("accelerate: FSDP 1 without backward_prefetch gathers late in the backward pass") {
@@ -106,6 +109,37 @@ TEST_CASE("accelerate: FSDP that wraps no blocks sums one unit after the backwar
   CHECK(accelerate_refused(two + "  fsdp_activation_checkpointing: true\n") ==
         "a.yaml:6:fsdp-activation-checkpointing: 'true'; accepted: false, or "
         "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
+}
+
+TEST_CASE(
+    "accelerate: FSDP of a network without blocks has one unit, or classes that are refused") {
+  // Before, buckets of 25 MiB were gathered and summed in both cases.
+  const std::string start =
+                        "FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+                        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+                    classes = "  fsdp_transformer_layer_cls_to_wrap: ";
+  for (const std::string& none : {std::string(), classes + "\n"}) {
+    const LayoutFile file = accelerate_file(start + none, "resnet18");
+    CHECK(file.zero_stage == 1);
+    CHECK(file.bucket == after_backward);
+    CHECK(file.notes ==
+          std::vector<std::string>{
+              "a.yaml:6:fsdp-auto-wrap-policy: FSDP of a network without transformer blocks sums "
+              "all gradients after the backward pass and keeps them and the weights whole until "
+              "then: ZeRO 1 is simulated, which gathers weights once a step, not for each "
+              "micro-batch"});
+  }
+  CHECK(accelerate_refused(start + classes + "BasicBlock\n", "resnet18") ==
+        "a.yaml:7:fsdp-transformer-layer-cls-to-wrap: 'BasicBlock'; accepted: none, for a network "
+        "without transformer blocks, as parsim has no units of other classes");
+  CHECK(accelerate_file(start + classes + "GPT2Block\n").zero_stage == 3);
+}
+
+TEST_CASE("accelerate: distributed_type NO launches one process") {
+  // Before, eight replicas were read.
+  CHECK(accelerate_refused("NO\n") ==
+        "a.yaml:3:distributed-type: 'NO'; accepted: MULTI_GPU, FSDP or DEEPSPEED for 8 GPUs, as "
+        "accelerate launches one process without");
 }
 
 TEST_CASE("accelerate: sizes of the parallelism count with MULTI_GPU, and else are refused") {
