@@ -118,6 +118,23 @@ bool column_contains(const Claim& claim, std::string_view name, std::string_view
          std::string::npos;
 }
 
+bool trained_by_nemo(const Claim& claim) {
+  if (column_contains(claim, "framework", "AutoModel")) return false;
+  const std::string text = affirmed(column(claim, "framework"));
+  const auto letter = [&](std::size_t at) {
+    return at < text.size() && std::isalpha(static_cast<unsigned char>(text[at])) != 0;
+  };
+  constexpr std::string_view word = "nemo";
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || !letter(at - 1)) && !letter(at + word.size())) return true;  // no "Nemotron"
+  }
+  return false;
+}
+
+bool trained_by_megatron(const Claim& claim) {
+  return column_contains(claim, "framework", "Megatron") || trained_by_nemo(claim);
+}
+
 std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {
   const std::string text = column(claim, name);
   return text.empty() ? otherwise

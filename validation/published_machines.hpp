@@ -53,6 +53,11 @@ namespace parsim::validation {
 /// True if what the column affirms (affirmed_words.hpp) contains the text, in capitals or not.
 [[nodiscard]] bool column_contains(const Claim& claim, std::string_view name,
                                    std::string_view word);
+/// Whether column framework names Megatron-LM or a trainer by Megatron-core: NeMo 1 and 2, but not
+/// NeMo AutoModel, which is PyTorch's FSDP.
+[[nodiscard]] bool trained_by_megatron(const Claim& claim);
+/// The same of NeMo alone.
+[[nodiscard]] bool trained_by_nemo(const Claim& claim);
 /// A column as a whole number of at least 1, or `otherwise` if it is empty. Throws InputError.
 [[nodiscard]] std::int64_t count_column(const Claim& claim, std::string_view name,
                                         std::int64_t otherwise);

@@ -91,12 +91,10 @@ strategies::PipelineSends sends_of(const Claim& claim, std::int32_t chunks) {
     return experiment::parse_spelling<strategies::PipelineSends>(
         text, location_of(claim, "pipeline_sends"));
   }
-  for (const auto& [word, trainer] :
-       {std::pair{"DeepSpeed", "deepspeed"}, {"Megatron", "megatron"}}) {
-    if (!column_contains(claim, "framework", word)) continue;
-    return experiment::sends_of_trainer(trainer, strategies::PipelineSchedule::one_f_one_b, chunks);
-  }
-  return strategies::PipelineSends::overlapped;
+  const bool deepspeed = column_contains(claim, "framework", "DeepSpeed");
+  if (!deepspeed && !trained_by_megatron(claim)) return strategies::PipelineSends::overlapped;
+  return experiment::sends_of_trainer(deepspeed ? "deepspeed" : "megatron",
+                                      strategies::PipelineSchedule::one_f_one_b, chunks);
 }
 
 /// When torchtitan and accelerate reduce gradients of several micro-batches; of others as
@@ -158,9 +156,7 @@ strategies::Recompute recompute_of(const Claim& claim, const Network& network) {
 /// Whether gradients are PyTorch's DistributedDataParallel's or FSDP's, which always sum during the
 /// backward pass, in a trainer that leaves buckets as they are.
 bool has_torch_buckets(const Claim& claim) {
-  for (const std::string_view other : {"DeepSpeed", "Megatron"}) {
-    if (column_contains(claim, "framework", other)) return false;
-  }
+  if (column_contains(claim, "framework", "DeepSpeed") || trained_by_megatron(claim)) return false;
   for (const std::string_view word : {"DDP", "FSDP"}) {
     for (const std::string_view name : {"framework", "parallelism"}) {
       if (column_contains(claim, name, word)) return true;
@@ -295,7 +291,10 @@ std::optional<Bytes> bucket_of(const Claim& claim, Precision reduced) {
   }
   const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
   if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
-  if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
+  // The recipes of both set overlap_grad_reduce (NeMo's nemo/collections/llm/recipes).
+  if (column_contains(claim, "framework", "Megatron-Bridge") || trained_by_nemo(claim)) {
+    return elements(40'000'000);
+  }
   if (zero_stage_of(claim) == 3 && column_contains(claim, "framework", "DeepSpeed")) {
     return elements(experiment::deepspeed_prefetch * small_column(claim, "tp"));
   }

@@ -258,7 +258,7 @@ sim::Fusion fusion_of(const Claim& claim) {
   // --bias-dropout-fusion, --scaled-upper-triang-masked-softmax-fusion), later ones unless asked
   // not to.
   if (column_contains(claim, "framework", "Megatron-LM 1.")) return sim::Fusion::none;
-  if (column_contains(claim, "framework", "Megatron")) return sim::Fusion::megatron;
+  if (trained_by_megatron(claim)) return sim::Fusion::megatron;
   const std::vector<std::string> items = split_at(affirmed(column(claim, "framework")), ',');
   const bool compiled = column_contains(claim, "framework", "compile") ||
                         std::find(items.begin(), items.end(), " fused") != items.end();
@@ -266,6 +266,19 @@ sim::Fusion fusion_of(const Claim& claim) {
 }
 
 namespace {
+
+/// Whether SGD's momentum is given as 0, which keeps no state.
+bool has_no_momentum(const std::string& text) {
+  const bool of_sgd = text.starts_with("sgd") || text.starts_with("momentum");
+  const std::size_t at = text.find("momentum");
+  if (!of_sgd || at == text.npos) return false;
+  const std::size_t number =
+      text.find_first_not_of(" =:(", at + std::string_view("momentum").size());
+  if (number == text.npos) return false;
+  const std::size_t end = text.find_first_not_of("0123456789.", number);
+  const auto value = to_number<double>(text.substr(number, end - number));
+  return value == 0.0;
+}
 
 /// Column `optimizer`, by its first words; or, of old tables, what `workload_detail` names. LAMB
 /// keeps what Adam does, LARS what momentum does. Nothing where the row has none.
@@ -275,9 +288,12 @@ std::optional<Optimizer> optimizer_of(const Claim& claim) {
       {"lars", Optimizer::momentum}, {"momentum", Optimizer::momentum}, {"sgd", Optimizer::sgd}};
   const std::string given = column(claim, "optimizer"), text = affirmed(given);
   const auto has = [&](std::string_view part) { return text.find(part) != text.npos; };
-  const std::string word = text.substr(0, text.find_first_of(" ,(+"));
+  std::string word = text.substr(0, text.find_first_of(" ,(+"));
   const bool in_bytes = has("8bit") || has("8-bit") || has("4bit") || has("4-bit");
-  if (word == "sgd" && (has("momentum") || has("nesterov"))) return Optimizer::momentum;
+  if (has_no_momentum(text))
+    word = "sgd";
+  else if (word == "sgd" && (has("momentum") || has("nesterov")))
+    return Optimizer::momentum;
   for (const auto& [name, optimizer] : known) {
     if (word == name && !in_bytes) return optimizer;
   }

@@ -129,9 +129,15 @@ TEST_CASE("affirmed words: momentum that an optimizer lacks, and states of fewer
   const auto optimizer = [](const std::string& text) {
     return Training(with_column("optimizer", text)).dag().optimizer;
   };
-  for (const char* text : {"SGD without momentum", "SGD (no momentum)", "SGD, momentum=0"}) {
+  for (const char* text :
+       {"SGD without momentum", "SGD (no momentum)", "SGD, momentum=0", "SGD momentum 0",
+        "SGD (momentum = 0.0)", "SGD, momentum: 0, weight decay 1e-4", "momentum 0"}) {
     CAPTURE(text);
     CHECK(optimizer(text) == Optimizer::sgd);
+  }
+  for (const char* text : {"SGD momentum 0.9", "SGD (momentum=0.9)", "momentum 0.99"}) {
+    CAPTURE(text);
+    CHECK(optimizer(text) == Optimizer::momentum);
   }
   CHECK(optimizer("SGD, Nesterov") == Optimizer::momentum);
   CHECK(optimizer("AdamW (not 8bit)") == Optimizer::adam);

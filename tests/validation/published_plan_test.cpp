@@ -326,6 +326,27 @@ TEST_CASE(
   CHECK(every("Megatron-LM core") == ReduceEvery::automatic);
 }
 
+TEST_CASE("published plan: NeMo trains by Megatron-core, and its recipes overlap sums") {
+  // Before, as plain PyTorch: no fused kernels, sums after the backward pass.
+  const auto with = [](const std::string& framework) {
+    Claim claim = row("3D,2,2,2,4,3,24,,");
+    claim.what["framework"] = framework;
+    return claim;
+  };
+  for (const char* text : {"NeMo", "NeMo 2.0", "NVIDIA NeMo Framework 25.04", "nemo-run"}) {
+    CAPTURE(text);
+    const Claim claim = with(text);
+    CHECK(fusion_of(claim) == sim::Fusion::megatron);
+    CHECK(planned(claim).plan.schedule.blocking_sends);
+    CHECK(bucket_of(claim, Precision::bf16) == Bytes{80'000'000});
+  }
+  for (const char* text : {"PyTorch, Nemotron", "NeMo AutoModel", "PyTorch, not NeMo"}) {
+    CAPTURE(text);
+    CHECK(fusion_of(with(text)) == sim::Fusion::none);
+    CHECK_FALSE(planned(with(text)).plan.schedule.blocking_sends);
+  }
+}
+
 TEST_CASE("published plan: gradients overlap where the trainer's defaults do") {
   const auto buckets = [](const std::string& framework, const std::string& bucket = "") {
     Claim claim = row("DP,1,8,1,4,1,32,1,");
