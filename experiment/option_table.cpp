@@ -148,7 +148,7 @@ constexpr Option table[] = {
     {"--server", "DEVICE", plan, cases, "the parameter server, with --sync ps (default: the first CPU, else GPU)",
      "server", member<&Request::server>},
     {"--bucket", "SIZE", plan, cases,
-     "all-reduce gradients in buckets of this size, of whose weights --zero 3 gathers all at once; 0B: one per layer (default: 25 MiB; with --zero 3 a bucket for each block of a transformer, as FSDP)",
+     "all-reduce gradients in buckets of this size, of whose weights --zero 3 gathers all at once; 0B: one per layer (default: 25 MiB; with --zero 3 a bucket for each block of a transformer, as FSDP; best chooses)",
      "bucket_bytes", member<&Request::bucket>},
     {"--shares", "", plan, cases, "how devices of unequal speed divide the batch",
      "shares", member<&Request::shares>, {.strategies = "data layout best"}},

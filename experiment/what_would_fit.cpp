@@ -19,11 +19,14 @@ namespace {
 struct Saving {
   std::int32_t zero_stage = 0;
   strategies::Recompute recompute = strategies::Recompute::none;
+  bool sized = false;  ///< stage 3 gathers buckets of a size in place of blocks, which are larger
 };
 
-/// Sharding costs messages, dropping attention scores some kernels, the lowest peak a third of the
-/// step.
-std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits) {
+/// Sharding costs messages, smaller buckets more of them, dropping attention scores some kernels,
+/// the lowest peak a third of the step.
+///
+/// blocks   gathered in stage 3
+std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits, bool blocks) {
   std::vector<Saving> savings;
   for (const strategies::Recompute recompute :
        {strategies::Recompute::none, strategies::Recompute::selective,
@@ -33,6 +36,7 @@ std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits)
     for (std::int32_t stage = now.zero_stage; stage <= (splits ? 3 : now.zero_stage); ++stage) {
       if (recompute != now.recompute || stage != now.zero_stage)
         savings.push_back({stage, recompute});
+      if (stage == 3 && splits && blocks) savings.push_back({stage, recompute, true});
     }
   }
   return savings;
@@ -42,6 +46,8 @@ std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits)
 std::string options_of(const Saving& saving, std::int32_t every) {
   std::vector<std::string> options;
   if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
+  if (saving.sized)
+    options.push_back("--bucket " + strategies::bucket_text(strategies::ddp_bucket));
   if (saving.recompute != strategies::Recompute::none) {
     options.push_back(fmt::format("--recompute {}{}", to_text(saving.recompute),
                                   every > 1 && saving.recompute == strategies::Recompute::optimal
@@ -51,13 +57,19 @@ std::string options_of(const Saving& saving, std::int32_t every) {
   return fmt::format("{}", fmt::join(options, " "));
 }
 
+void ask_for(const Saving& saving, strategies::StrategyInput& input) {
+  input.zero_stage = saving.zero_stage;
+  input.recompute = saving.recompute;
+  if (saving.sized) input.bucket = strategies::ddp_bucket;
+}
+
 /// plan   of data parallelism; gets the options that save memory, on which nothing else in it
 ///        depends. Lists of all devices for each layer take longer to copy than to look at.
 bool data_fits(strategies::StrategyInput input, const Saving& saving, Plan& plan) {
-  input.zero_stage = saving.zero_stage;
-  input.recompute = saving.recompute;
+  ask_for(saving, input);
   if (!input.zero_group.all()) return strategies::fits(input, plan);  // groups may be refused
   plan = strategies::with_memory_options(input, std::move(plan));
+  if (saving.zero_stage == 3) plan.buckets = strategies::gradient_buckets(input);
   input.zero_stage.reset();
   input.recompute.reset();
   return strategies::fits(input, plan);
@@ -83,8 +95,7 @@ std::optional<std::int64_t> largest_batch(const strategies::StrategyInput& input
 
 Seconds step_with(const Experiment& experiment, strategies::StrategyInput input,
                   const Saving& saving, Plan plan) {
-  input.zero_stage = saving.zero_stage;
-  input.recompute = saving.recompute;
+  ask_for(saving, input);
   return simulated_step(experiment, strategies::with_memory_options(input, std::move(plan)));
 }
 
@@ -111,7 +122,8 @@ std::string what_would_fit(const Experiment& experiment, double memory) {
   const bool attention = !lowering::attention_scores(experiment.network).empty();
   std::vector<std::string> ways;
   Saving most = now;
-  for (const Saving& saving : savings_from(now, attention, splits)) {
+  const bool blocks = strategies::gathers_blocks(input);
+  for (const Saving& saving : savings_from(now, attention, splits, blocks)) {
     most = saving;
     if (!data_fits(input, saving, plan)) continue;
     ways.push_back("with " + options_of(saving, input.recompute_every));

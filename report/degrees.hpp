@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,11 @@ void fields(auto& visit, json::Of<DegreesRow> auto& row) {
   visit("tp_overlap", degrees.tensor_overlap,
         "tensor-parallel groups gather and scatter tokens while products work on them in chunks");
   visit("schedule", degrees.schedule, "null without a pipeline");
+  const std::optional<std::int64_t> bucket =
+      degrees.bucket ? std::optional(degrees.bucket->value) : std::nullopt;
+  visit("bucket_bytes", bucket,
+        json::Rule(json::Limits{0, std::numeric_limits<std::int64_t>::max()},
+                   "of gradients, as --bucket; null: the default, or no one size"));
 }
 
 struct StageRow {

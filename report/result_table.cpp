@@ -10,6 +10,7 @@
 #include "report/degrees.hpp"
 #include "report/result_text.hpp"
 #include "report/runs.hpp"
+#include "strategies/buckets.hpp"
 
 namespace parsim::report {
 
@@ -87,6 +88,7 @@ std::string also_text(R result) {
   if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
     parts.push_back(fmt::format("recompute {}", to_text(*degrees.recompute)));
   }
+  if (degrees.bucket) parts.push_back("bucket " + strategies::bucket_text(*degrees.bucket));
   if (result.verdict() == lowering::Verdict::tight) parts.emplace_back("tight");
   return join(parts);
 }

@@ -315,21 +315,6 @@ class FewerMachines {
   std::size_t all_;
 };
 
-/// A trainer may sum gradients in the backward pass with ZeRO alone, which no estimate knows.
-void add_sharded(const StrategyInput& input, std::vector<PricedPlan>& finalists) {
-  if (!input.as_run || input.zero_stage || finalists.front().memory.zero_stage > 0) return;
-  StrategyInput sharded = input;
-  sharded.zero_stage = 1;
-  PricedPlan one = finalists.front();
-  one.plan = with_memory_options(sharded, std::move(one.plan));
-  if (input.accepts && !input.accepts(one.plan)) return;
-  one.price = simulated_price(sharded, one.plan);
-  one.origin += ", ZeRO 1";
-  one.memory.zero_stage = 1;
-  finalists.push_back(std::move(one));
-  sort_by_price(finalists);
-}
-
 }  // namespace
 
 Plan plan_best(const StrategyInput& asked) {
@@ -413,6 +398,7 @@ Plan plan_best(const StrategyInput& asked) {
       sort_by_price(finalists);
     });
     parts.run("ZeRO 1 of the best plan", [&] { add_sharded(input, finalists); });
+    parts.run("sizes of buckets", [&] { add_other_buckets(input, estimator, finalists); });
     if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }
 

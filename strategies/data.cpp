@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"

@@ -284,6 +284,7 @@ Degrees degrees_of(const Network& network, const Plan& plan,
   find_pipeline(stages, degrees);
   degrees.schedule = schedule_of(plan.schedule, degrees);
   degrees.recompute = recompute_of(network, plan);
+  degrees.bucket = bucket_size_of(network, plan);
   const ZeroSharding& zero = plan.layers.front().zero;
   const auto has = [&](auto member) {
     return std::all_of(plan.layers.begin(), plan.layers.end(),
@@ -342,6 +343,7 @@ std::string short_text(const Degrees& degrees) {
   if (degrees.recompute.value_or(Recompute::none) != Recompute::none) {
     text += fmt::format(", recompute {}", to_text(*degrees.recompute));
   }
+  if (degrees.bucket) text += ", bucket " + bucket_text(*degrees.bucket);
   return text;
 }
 

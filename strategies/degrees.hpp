@@ -28,6 +28,7 @@ struct Degrees {
   std::optional<bool> sequence_parallel;
   std::optional<bool> tensor_overlap;        ///< of products in chunks, see LayerPlan::overlap
   std::optional<PipelineSchedule> schedule;  ///< of several stages
+  std::optional<Bytes> bucket;               ///< of gradients; absent: see bucket_size_of
   friend bool operator==(const Degrees&, const Degrees&) = default;
 };
 

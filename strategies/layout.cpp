@@ -11,6 +11,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "lowering/gradient_flow.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/group_splits.hpp"
 #include "strategies/plan_support.hpp"

@@ -2,6 +2,7 @@
 // batch whole on each. The baseline called "model parallelism" by Jia et al. 2018, section 6.
 #include <algorithm>
 
+#include "strategies/buckets.hpp"
 #include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {

@@ -1,5 +1,6 @@
 // One weird trick (Krizhevsky 2014): convolutions by sample, because they have much work and few
 // weights; dense layers by channel, because they have many weights and little work.
+#include "strategies/buckets.hpp"
 #include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {

@@ -5,15 +5,9 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <functional>
-#include <limits>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "core/errors.hpp"
-#include "strategies/blocks.hpp"
-#include "strategies/price.hpp"
 
 namespace parsim::strategies {
 
@@ -123,77 +117,6 @@ Sync chosen_sync(const StrategyInput& input) {
   if (input.server.valid()) return {Sync::Kind::server, input.server};
   const std::vector<DeviceId> cpus = devices_of(input.cluster, DeviceKind::cpu);
   return {Sync::Kind::server, cpus.empty() ? workers(input)[0] : cpus[0]};
-}
-
-namespace {
-
-/// One unit for what is before the first block and one for what is behind the last, unless they
-/// share parameters; or one for both, `with_root`.
-std::vector<std::vector<ParameterId>> unit_buckets(const Network& network, bool with_root) {
-  constexpr std::int64_t before = -1, behind = std::numeric_limits<std::int64_t>::max();
-  std::map<std::int64_t, std::vector<ParameterId>, std::greater<>> of_block;
-  std::vector<bool> placed(network.parameters.size()), early(network.parameters.size());
-  bool blocks_begun = false, tied = false;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    blocks_begun = blocks_begun || block_of(network, LayerId{l}).has_value();
-    for (const ParameterId id : network.layers[l].parameters) {
-      tied = tied || (blocks_begun && early[id.index()]);
-      if (!blocks_begun) early[id.index()] = true;
-    }
-  }
-  blocks_begun = false;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const std::optional<std::int64_t> own = block_of(network, LayerId{l});
-    blocks_begun = blocks_begun || own.has_value();
-    const bool first = !blocks_begun || tied || with_root;
-    const std::int64_t block = own.value_or(first ? before : behind);
-    for (const ParameterId id : network.layers[l].parameters) {
-      if (!placed[id.index()]) of_block[block].push_back(id);
-      placed[id.index()] = true;
-    }
-  }
-  std::vector<std::vector<ParameterId>> units;
-  for (auto& [block, parameters] : of_block) units.push_back(std::move(parameters));
-  return units;
-}
-
-/// Whether buckets of blocks mean something.
-bool can_have_units(const StrategyInput& input) {
-  return input.sync != Sync::Kind::server && !first_layers_of_blocks(input.network).empty();
-}
-
-}  // namespace
-
-bool gathers_blocks(const StrategyInput& input) { return !input.bucket && can_have_units(input); }
-
-std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input) {
-  Bytes size = input.bucket.value_or(input.zero_stage == 3 ? bucket_of_block : ddp_bucket);
-  if (size == bucket_of_block || size == bucket_of_block_and_root) {
-    if (can_have_units(input)) {
-      return unit_buckets(input.network, size == bucket_of_block_and_root);
-    }
-    size = ddp_bucket;
-  }
-  std::vector<std::vector<ParameterId>> buckets;
-  std::vector<bool> placed(input.network.parameters.size(), false);
-  const bool per_layer = size.value == 0 || input.sync == Sync::Kind::server;
-  std::int64_t filled = 0;
-  for (std::size_t l = input.network.layers.size(); l-- > 0;) {
-    bool opened = false;
-    for (const ParameterId id : input.network.layers[l].parameters) {
-      if (placed[id.index()]) continue;
-      placed[id.index()] = true;
-      const bool fresh = per_layer ? !opened : buckets.empty() || filled >= size.value;
-      if (fresh) {
-        buckets.emplace_back();
-        filled = 0;
-      }
-      opened = true;
-      buckets.back().push_back(id);
-      filled += input.network[id].elements() * element_bytes(input.reduce_precision);
-    }
-  }
-  return buckets;
 }
 
 void note_idle(Plan& plan, const LayerPlan& layer) {

@@ -29,17 +29,6 @@ namespace parsim::strategies {
 /// How the layer's gradient copies are summed, from the input's choice.
 [[nodiscard]] Sync chosen_sync(const StrategyInput& input);
 
-/// With bucket_of_block one of what is behind the last block, one of each block, last block first,
-/// and one of what is before the first; the outer two are one if they share parameters, and with
-/// bucket_of_block_and_root. As with ddp_bucket if there are no blocks. Else buckets as
-/// DistributedDataParallel fills them: parameters in the reverse order of the layers, a bucket is
-/// closed when it reaches the input's size (Li et al. 2020, section 3.2.3). Size 0, or a parameter
-/// server: one bucket per layer.
-[[nodiscard]] std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input);
-
-/// Whether plans of ZeRO stage 3 have a bucket for each block: none of another size was asked for.
-[[nodiscard]] bool gathers_blocks(const StrategyInput& input);
-
 /// Notes in the plan how many devices of a layer cut by sample get none, if any.
 void note_idle(Plan& plan, const LayerPlan& layer);
 

@@ -142,7 +142,7 @@ Plan with_memory_options(const StrategyInput& input, Plan plan) {
     for (LayerPlan& layer : plan.layers) {
       layer.zero = {*input.zero_stage, {}, refused ? ZeroGroup{} : input.zero_group};
     }
-    const bool changes = gathered || *input.zero_stage == 3;
+    const bool changes = gathered != (*input.zero_stage == 3);
     if (changes && !plan.buckets.empty() && gathers_blocks(input)) {
       plan.buckets = gradient_buckets(input);
     }

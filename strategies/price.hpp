@@ -6,6 +6,7 @@
 
 #include "core/executor.hpp"
 #include "lowering/estimate.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim::strategies {
@@ -32,13 +33,6 @@ void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t 
 /// says is not grouped; no price is worse than its. Where stage 3 begins or ends, buckets are those
 /// of the new stage (StrategyOptions::bucket).
 [[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
-
-/// Buckets of gradients: bucket_cap_mb of PyTorch's DistributedDataParallel; or one of each block
-/// of a transformer, and of what is before and behind them: one each, as torchtitan and accelerate
-/// wrap them in FSDP 2 (fully_shard of embedding, blocks, and norm with head), or one, the root of
-/// FSDP 1.
-inline constexpr Bytes ddp_bucket{25 * 1024 * 1024}, bucket_of_block{-1},
-    bucket_of_block_and_root{-2};
 
 /// The plan with the gradient buckets of this size (StrategyOptions::bucket) that strategies begin
 /// with: no trainer's file carries those that a search or --bucket chose.

@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "lowering/sync.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {

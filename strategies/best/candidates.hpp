@@ -19,6 +19,7 @@ struct MemoryOptions {
   std::int32_t zero_stage = 0;
   ZeroGroup zero_group{};
   Recompute recompute = Recompute::none;
+  bool sized = false;  ///< stage 3 has ddp_bucket in place of blocks, which take more memory
   /// ", zero 1, recompute full"; empty: none.
   [[nodiscard]] std::string text() const;
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
@@ -56,6 +57,9 @@ struct GroupOptions {
 
 /// StrategyInput::accepts, where it is given.
 [[nodiscard]] bool accepted(const StrategyInput& input, const Plan& plan);
+
+/// Whether several devices hold the same weights.
+[[nodiscard]] bool has_replicas(const Network& network, const Plan& plan);
 
 /// Whether the input asks for degrees or a number of micro-batches.
 [[nodiscard]] bool asks_for_degrees(const StrategyInput& input);
@@ -155,6 +159,15 @@ class MemorySearch {
 /// sorted   best first, at least one
 [[nodiscard]] std::vector<PricedPlan> simulated(const StrategyInput& input,
                                                 std::vector<PricedPlan> sorted);
+
+/// Adds the first plan with ZeRO 1: a trainer may sum gradients in the backward pass with ZeRO
+/// alone, which no estimate knows.
+void add_sharded(const StrategyInput& input, std::vector<PricedPlan>& finalists);
+
+/// Adds the first plans with buckets of a size that is faster, unless the input has one, or a
+/// trainer.
+void add_other_buckets(const StrategyInput& input, lowering::Estimator& estimator,
+                       std::vector<PricedPlan>& finalists);
 
 /// Of plans that over-commit memory as little as the first the one that costs or draws least first.
 [[nodiscard]] std::vector<PricedPlan> cheapest_first(const StrategyInput& input,

@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -48,15 +49,17 @@ double in_flight(const ParallelDegrees& degrees, bool first) {
 MemoryForecast::MemoryForecast(const StrategyInput& input, lowering::Estimator& estimator)
     : input_(of_one_sample(input)), batch_(input.batch), estimator_(estimator), arranging_(input_) {
   input_.zero_stage = 3;
-  std::vector<std::int64_t> units{0, 0};
-  for (const std::vector<ParameterId>& unit : gradient_buckets(input_)) {
-    std::int64_t& elements = units.emplace_back(0);
-    for (const ParameterId id : unit) elements += input.network[id].elements();
+  if (may_size_buckets(input)) input_.bucket = ddp_bucket;  // large blocks take more
+  std::vector<std::int64_t> buckets{0, 0};
+  for (const std::vector<ParameterId>& bucket : gradient_buckets(input_)) {
+    std::int64_t& elements = buckets.emplace_back(0);
+    for (const ParameterId id : bucket) elements += input.network[id].elements();
   }
-  std::partial_sort(units.begin(), units.begin() + 2, units.end(), std::greater<>());
-  gathered_ = static_cast<double>(units[0] + units[1]) /
+  std::partial_sort(buckets.begin(), buckets.begin() + 2, buckets.end(), std::greater<>());
+  gathered_ = static_cast<double>(buckets[0] + buckets[1]) /
               static_cast<double>(std::max<std::int64_t>(1, parameter_count(input.network)));
   input_.zero_stage = input.zero_stage;
+  input_.bucket = input.bucket;
 }
 
 MemoryForecast::Sample MemoryForecast::measure(const Plan& plan, Recompute recompute) {

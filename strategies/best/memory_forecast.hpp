@@ -54,7 +54,7 @@ class MemoryForecast {
 
   StrategyInput input_;  ///< of one sample
   std::int64_t batch_;
-  double gathered_ = 0;  ///< share of all weights that stage 3 of ZeRO holds whole: of two units
+  double gathered_ = 0;  ///< share of all weights that stage 3 of ZeRO holds whole: of two buckets
   lowering::Estimator& estimator_;
   tensor::Arranging arranging_;
   std::map<std::pair<std::size_t, std::size_t>, Samples> known_;  ///< by tensor, context

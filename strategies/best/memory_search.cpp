@@ -9,6 +9,7 @@
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/recomputing_less.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/estimated_below.hpp"
 #include "strategies/plan_support.hpp"
@@ -17,19 +18,6 @@
 namespace parsim::strategies {
 
 namespace {
-
-/// Whether several devices hold the same weights.
-bool has_replicas(const Network& network, const Plan& plan) {
-  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-    if (network.layers[l].parameters.empty()) continue;
-    for (const Cut& cut : plan.layers[l].cuts) {
-      const bool splits_weights = cut.dim == Dim::channel || cut.dim == Dim::in_channel ||
-                                  cut.dim == Dim::head || cut.dim == Dim::expert;
-      if (!splits_weights && cut.sizes.size() > 1) return true;
-    }
-  }
-  return false;
-}
 
 /// Whether a weight is on several machines: else groups of ZeRO end at machines anyway. Layers may
 /// share a weight.
@@ -50,9 +38,22 @@ bool spans_machines(const Network& network, const Cluster& cluster, const Plan& 
 
 }  // namespace
 
+bool has_replicas(const Network& network, const Plan& plan) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (network.layers[l].parameters.empty()) continue;
+    for (const Cut& cut : plan.layers[l].cuts) {
+      const bool splits_weights = cut.dim == Dim::channel || cut.dim == Dim::in_channel ||
+                                  cut.dim == Dim::head || cut.dim == Dim::expert;
+      if (!splits_weights && cut.sizes.size() > 1) return true;
+    }
+  }
+  return false;
+}
+
 std::string MemoryOptions::text() const {
   std::string text;
   if (zero_stage > 0) text += fmt::format(", zero {}", zero_stage);
+  if (sized) text += ", bucket " + bucket_text(ddp_bucket);
   if (zero_stage > 0 && zero_group.node) text += " within machines";
   if (zero_stage > 0 && zero_group.ranks > 0) {
     text += fmt::format(" within groups of {}", zero_group.ranks);
@@ -109,6 +110,7 @@ StrategyInput with_options(const StrategyInput& input, const MemoryOptions& memo
   asked.zero_stage = memory.zero_stage;
   asked.zero_group = memory.zero_group;
   asked.recompute = memory.recompute;
+  if (memory.sized) asked.bucket = ddp_bucket;
   return asked;
 }
 
@@ -142,15 +144,18 @@ std::vector<MemoryOptions> MemorySearch::shardings(const Plan& plan) const {
   if (!input_.zero_stage && (served || !has_replicas(input_.network, plan))) return {{}};
   const bool scatters = lowering::scatters_each_micro_batch(plan.schedule);
   const bool several_machines = spans_machines(input_.network, input_.cluster, plan);
+  const bool may_be_sized = may_size_buckets(input_);
   std::vector<MemoryOptions> shardings;
+  const auto add = [&](std::int32_t stage, const ZeroGroup& group) {
+    shardings.push_back({stage, group, {}});
+    if (stage == 3 && may_be_sized) shardings.push_back({stage, group, {}, true});
+  };
   for (const std::int32_t stage : {0, 1, 2, 3}) {
     // Without sums of each micro-batch 2 is 1, which some trainers do not have.
     const bool same_as_1 = stage == 2 && !scatters && !input_.accepts;
     if (input_.zero_stage ? stage != *input_.zero_stage : same_as_1) continue;
-    shardings.push_back({stage, input_.zero_group, {}});
-    if (stage > 0 && several_machines && input_.zero_group.all()) {
-      shardings.push_back({stage, {0, true}, {}});
-    }
+    add(stage, input_.zero_group);
+    if (stage > 0 && several_machines && input_.zero_group.all()) add(stage, {0, true});
   }
   return shardings;
 }
@@ -217,8 +222,9 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
   std::vector<std::vector<Marks>> marked(recomputes_.size());
   std::vector<Plan> untimed;
   const bool by_block = gathers_blocks(input_);
+  bool whole_blocks_fit = true;  // with the least recomputation
   for (const MemoryOptions& sharding : shardings(plan)) {
-    if (!has_groups(sharding)) continue;
+    if (!has_groups(sharding) || (sharding.sized && whole_blocks_fit)) continue;
     Plan sharded = plan;
     for (LayerPlan& layer : sharded.layers) {
       layer.zero = {sharding.zero_stage, {}, sharding.zero_group};
@@ -256,6 +262,7 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       if (!accepted(input_, one.plan)) continue;
       const std::vector<lowering::MemoryUse> uses = estimated_memory(input_, estimator_, one.plan);
       one.price.overcommit = overcommit(plain_, uses);
+      if (r == 0) whole_blocks_fit = one.price.fits();
       const bool relievable = over != nullptr && !one.price.fits() && suffices_in_all(uses);
       // Walking through a step takes much longer than finding out that it does not fit.
       if (!one.price.fits() && !relievable && limit.fits()) continue;

@@ -5,21 +5,21 @@
 #include <optional>
 
 #include "strategies/blocks.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {
 
 namespace {
 
+/// Of bucket_sizes; larger ones are for ZeRO 3 (add_other_buckets).
+constexpr std::size_t moved_sizes = 7;
+
 bool single_stage(const Plan& plan) {
   return plan.schedule.rank_lists.size() == 1 &&
          std::all_of(plan.schedule.stage_of_layer.begin(), plan.schedule.stage_of_layer.end(),
                      [](std::int32_t stage) { return stage == 0; });
 }
-
-constexpr std::int64_t mebi = 1024 * 1024;
-constexpr std::int64_t bucket_sizes[] = {0,         mebi,      4 * mebi,  10 * mebi,
-                                         25 * mebi, 50 * mebi, 100 * mebi};
 
 /// Whether they differ in memory options only.
 bool same_cuts(const Plan& a, const Plan& b) {
@@ -130,14 +130,13 @@ Moves::Moves(const StrategyInput& input, const Plan& start, std::span<const Plan
 }
 
 std::size_t Moves::listed() const {
-  return std::size(bucket_sizes) +
-         (lenders_.empty() ? 2 * units_.size() : runs_.size() * lenders_.size());
+  return moved_sizes + (lenders_.empty() ? 2 * units_.size() : runs_.size() * lenders_.size());
 }
 
 bool Moves::propose(Plan& plan, std::size_t change) {
   forget();
-  if (change < std::size(bucket_sizes)) return change_buckets(plan, change);
-  change -= std::size(bucket_sizes);
+  if (change < moved_sizes) return change_buckets(plan, change);
+  change -= moved_sizes;
   if (lenders_.empty()) return move_unit(plan, change / 2, change % 2);
   return borrow(plan, *lenders_[change % lenders_.size()], runs_[change / lenders_.size()]);
 }
@@ -149,7 +148,7 @@ bool Moves::propose(Plan& plan) {
     case 0:
       return shift_samples(plan);
     case 1:
-      return change_buckets(plan, random_.below(std::size(bucket_sizes)));
+      return change_buckets(plan, random_.below(moved_sizes));
     default:
       return lenders_.empty() ? move_border(plan) : borrow_layers(plan);
   }
@@ -262,7 +261,7 @@ bool Moves::move_unit(Plan& plan, std::size_t unit, std::size_t which) {
 bool Moves::change_buckets(Plan& plan, std::size_t size) {
   if (by_block_ && plan.layers[0].zero.stage == 3) return false;
   StrategyInput asked = input_;
-  asked.bucket = Bytes{bucket_sizes[size]};
+  asked.bucket = bucket_sizes[size];
   old_buckets_ = std::exchange(plan.buckets, gradient_buckets(asked));
   buckets_changed_ = true;
   return plan.buckets != old_buckets_ || (take_back(plan), false);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "strategies/buckets.hpp"
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/blocks.hpp"
 #include "strategies/hypergraph/initial.hpp"

@@ -5,6 +5,7 @@
 
 #include "lowering/sync.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/buckets.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/interleaved_cut.hpp"
 #include "strategies/plan_support.hpp"

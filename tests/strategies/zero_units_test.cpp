@@ -162,6 +162,91 @@ TEST_CASE(
   CHECK(changes(sized) > 0);
 }
 
+TEST_CASE("zero units: the size of buckets is found in a plan, as --bucket reads it") {
+  const testing::World world("gpt:layers=4,hidden=512,heads=8,seq_length=64,vocab_size=256",
+                             "star:4,device=a100-sxm4-80,rate=25GB/s");
+  const auto size = [&](std::int32_t stage, std::optional<Bytes> asked) {
+    StrategyInput input = world.input(16);
+    input.zero_stage = stage;
+    input.bucket = asked;
+    return bucket_size_of(world.network, with_memory_options(input, plan_data(input)));
+  };
+  for (const std::int32_t stage : {0, 3}) {
+    CHECK(size(stage, {}) == std::nullopt);
+    CHECK(size(stage, Bytes{0}) == Bytes{0});
+    CHECK(size(stage, Bytes{10 * mebibyte}) == Bytes{10 * mebibyte});
+  }
+  CHECK(size(0, ddp_bucket) == std::nullopt);
+  CHECK(size(3, ddp_bucket) == ddp_bucket);
+  const testing::World large("gpt:layers=1,hidden=4096,heads=32,seq_length=64,vocab_size=8192",
+                             "star:4,device=a100-sxm4-80,rate=25GB/s");
+  StrategyInput whole = large.input(4);  // whose matrices are larger than 50 MiB
+  whole.zero_stage = 3;
+  whole.bucket = ddp_bucket;
+  const Plan sized = with_memory_options(whole, plan_data(whole));
+  CHECK(bucket_size_of(large.network, sized) == ddp_bucket);
+  StrategyInput odd = world.input(16);
+  odd.bucket = Bytes{7'654'321};
+  const Plan plan = plan_data(odd);
+  odd.bucket = bucket_size_of(world.network, plan);
+  REQUIRE(odd.bucket);
+  CHECK(odd.bucket != Bytes{7'654'321});
+  CHECK(plan_data(odd) == plan);
+  CHECK(bucket_text(ddp_bucket) == "25MiB");
+  CHECK(bucket_text(Bytes{0}) == "0B");
+  CHECK(bucket_text(Bytes{7'654'321}) == "7654321B");
+}
+
+// Blocks of 50 MB: with two at once every other gather is saved.
+TEST_CASE("zero units: best gathers in buckets of another size where that is faster and fits") {
+  testing::World world("gpt:layers=4,hidden=1024,heads=16,seq_length=256,vocab_size=8192",
+                       "nodes:2x2,device=rtx-3090,intra=12GB/s,inter=1.25GB/s");
+  StrategyInput input = world.simulated(16);
+  input.precision = Precision::bf16;
+  input.optimizer = Optimizer::adam;
+  input.zero_stage = 3;
+  input.recompute = Recompute::full;
+  input.tensor_parallel = input.pipeline_parallel = input.micro_batches = 1;
+  input.data_parallel = 4;
+  input.budget = 30;
+  const auto price = [&](const Plan& plan) { return simulated_price(input, plan); };
+  const Plan free = plan_best(input);
+  const std::optional<Bytes> size = degrees_of(world.network, free).bucket;
+  CHECK(short_text(degrees_of(world.network, free)).ends_with("bucket " + bucket_text(*size)));
+  CHECK(price(free).step < 0.95 * price(plan_data(input)).step);
+  for (const Bytes asked : bucket_sizes) {
+    StrategyInput sized = input;
+    sized.bucket = asked;
+    CHECK(price(free).step <= 1.002 * price(plan_data(sized)).step);
+  }
+  for (Device& device : world.cluster.devices) device.memory = Bytes{600 << 20};
+  const Plan small = plan_best(input);
+  CHECK(price(small).fits());
+  CHECK(degrees_of(world.network, small).bucket == std::nullopt);
+}
+
+// Two blocks of 50 million weights and gradients of FP32 take 806 MB, two buckets a third.
+TEST_CASE("zero units: best gathers less than a block where two blocks do not fit") {
+  testing::World world("gpt:layers=4,hidden=2048,heads=16,seq_length=64,vocab_size=256",
+                       "star:4,device=a100-sxm4-80,rate=25GB/s");
+  StrategyInput input = world.input(4);
+  input.zero_stage = 3;
+  input.recompute = Recompute::none;
+  input.tensor_parallel = input.pipeline_parallel = 1;
+  input.budget = 30;
+  const auto needs = [&](std::optional<Bytes> bucket) {
+    StrategyInput asked = input;
+    asked.bucket = bucket;
+    return memory_use(asked, plan_data(asked))[0].total().value;
+  };
+  REQUIRE(needs(ddp_bucket) < 0.9 * static_cast<double>(needs({})));
+  const Bytes memory{(needs(ddp_bucket) + needs({})) / 2};
+  for (Device& device : world.cluster.devices) device.memory = memory;
+  const Plan plan = plan_best(input);
+  CHECK(fits(input, plan));
+  CHECK(degrees_of(world.network, plan).bucket == ddp_bucket);
+}
+
 // The unit around the blocks begins and ends each pass, so it stays, next to the block that is
 // being computed and the next one: weights and gradients of FP32.
 TEST_CASE("zero units: two blocks, and what is around them, are whole at a time, by hand") {
