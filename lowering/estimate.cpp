@@ -100,6 +100,7 @@ struct Estimator::State {
         prices(*(own ? *own : *input.prices).state_),
         sharing(link_sharing),
         poll(input.poll),
+        as_run(input.as_run),
         timer(input.cluster, sharing),
         parts(prices.store, input.folds ? &prices.units : nullptr),
         walk(parts, timer) {
@@ -114,6 +115,8 @@ struct Estimator::State {
   PriceCache::State& prices;
   LinkSharing sharing;
   std::function<void()> poll;
+  std::function<Plan(const Plan&)> as_run;
+  Plan run;  ///< what it made last
   Timer timer;
   PlanFragments parts;
   Walk<Timer> walk;
@@ -123,8 +126,10 @@ Estimator::Estimator(const StepInput& input, LinkSharing sharing)
     : state_(std::make_unique<State>(input, sharing)) {}
 Estimator::~Estimator() = default;
 
-Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
+Seconds Estimator::step_time(const Plan& asked, Seconds limit) {
   if (state_->poll) state_->poll();
+  if (state_->as_run) state_->run = state_->as_run(asked);
+  const Plan& plan = state_->as_run ? state_->run : asked;
   PriceCache::State& prices = state_->prices;
   PlanFragments& parts = state_->parts;
   PriceCache::Counts& counts = prices.pricer.counts;

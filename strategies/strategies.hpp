@@ -152,7 +152,7 @@ struct StrategyInput : StrategyOptions {
   lowering::PriceCache* prices = nullptr;
 
   [[nodiscard]] lowering::StepInput step() const {
-    return {network, cluster, cost, precision, reduce_precision, optimizer, prices, poll};
+    return {network, cluster, cost, precision, reduce_precision, optimizer, prices, poll, as_run};
   }
   /// Memory of a device that a plan may fill.
   [[nodiscard]] Bytes usable_memory(DeviceId device) const {

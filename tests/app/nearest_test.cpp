@@ -232,25 +232,28 @@ TEST_CASE("plan: best searches what the trainer can run") {
 
 TEST_CASE("plan: best for DeepSpeed is as fast as a plan by hand, both as DeepSpeed runs them") {
   const testing::TemporaryFolder folder;
-  // Milliseconds. DeepSpeed's sums overlap with ZeRO alone.
-  const auto step = [&](const std::vector<std::string>& more) {
-    const testing::Finished done =
-        planned(folder,
-                "--network llama-3-8b:layers=4 --dim seq_length=1024 "
-                "--cluster nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=50GB/s --batch 64 "
-                "--launch deepspeed",
-                more);
+  // Milliseconds.
+  const auto step = [&](const std::string& question, const std::vector<std::string>& more) {
+    const testing::Finished done = planned(folder, question + " --launch deepspeed", more);
     CAPTURE(done.err);
     REQUIRE(done.exit_code == 0);
     const std::string words = "predicted step ";
     const std::size_t at = done.out.find(words);
     REQUIRE(at != std::string::npos);
-    const std::string rest = done.out.substr(at + words.size(), 6);
-    REQUIRE(rest.ends_with(" ms"));
-    return to_number<double>(rest.substr(0, 3)).value_or(0);
+    const std::string rest = done.out.substr(at + words.size(), 7);
+    REQUIRE(rest.find(" ms") != std::string::npos);
+    return to_number<double>(rest.substr(0, rest.find(' '))).value_or(0);
   };
-  CHECK(step({"--strategy", "best", "--budget", "1000"}) <=
-        step({"--strategy", "data", "--zero", "1"}));
+  // DeepSpeed's sums overlap with ZeRO alone. Its tensor-parallel groups gather all scores: before
+  // estimates knew it, they were chosen for the second question (17.3 instead of 12.5 ms).
+  for (const std::string question :
+       {"--network llama-3-8b:layers=4 --dim seq_length=1024 "
+        "--cluster nodes:2x4,device=h100-sxm5,intra=450GB/s,inter=50GB/s --batch 64",
+        "--network gpt:layers=4,hidden=512,heads=8,seq_length=256 --precision fp16 "
+        "--cluster nodes:1x4,device=a100-sxm4-40,intra=24GB/s --batch 16"}) {
+    CHECK(step(question, {"--strategy", "best", "--budget", "1000"}) <=
+          step(question, {"--strategy", "data", "--zero", "1"}));
+  }
 }
 
 TEST_CASE("plan: best for accelerate sums in a language model's own precision") {
