@@ -57,11 +57,11 @@ TEST_CASE("memory options: advice fits, and the next larger batch does not") {
 
   const std::string both = advice_in(step("--batch 512 --zero 1").out);
   REQUIRE(both.starts_with("data would fit with --batch "));
-  const std::size_t savings = both.find("--zero 3 --recompute optimal --batch ");
+  const std::size_t savings = both.find("--zero 3 --bucket 25MiB --recompute optimal --batch ");
   REQUIRE(savings != std::string::npos);
   const auto batch = std::stoll(both.substr(both.rfind(' ')));
   const auto options = [](std::int64_t samples) {
-    return "--zero 3 --recompute optimal --batch " + std::to_string(samples);
+    return "--zero 3 --bucket 25MiB --recompute optimal --batch " + std::to_string(samples);
   };
   CHECK(step(options(batch)).exit_code == 0);
   CHECK(step(options(batch + gpus)).exit_code == 5);
@@ -100,7 +100,7 @@ TEST_CASE("memory options: where nothing helps the advice says so") {
     small += " --override devices.dgx.gpu" + std::to_string(d) + ".memory=1GiB";
   }
   CHECK(advice_in(step("--batch 16" + small).out) ==
-        "data would not fit even with --zero 3 --recompute optimal --batch 8");
+        "data would not fit even with --zero 3 --bucket 25MiB --recompute optimal --batch 8");
   CHECK(advice_in(step("--batch 16 --sync ps" + small).out) ==
         "data would not fit even with --recompute optimal --batch 8");
 }
