@@ -111,6 +111,7 @@ struct Estimator::State {
                of.folds == input.folds,
            "estimators share the prices of one input");
   }
+  const Plan& run_of(const Plan& asked) { return as_run ? run = as_run(asked) : asked; }
   std::unique_ptr<PriceCache> own;
   PriceCache::State& prices;
   LinkSharing sharing;
@@ -128,8 +129,7 @@ Estimator::~Estimator() = default;
 
 Seconds Estimator::step_time(const Plan& asked, Seconds limit) {
   if (state_->poll) state_->poll();
-  if (state_->as_run) state_->run = state_->as_run(asked);
-  const Plan& plan = state_->as_run ? state_->run : asked;
+  const Plan& plan = state_->run_of(asked);
   PriceCache::State& prices = state_->prices;
   PlanFragments& parts = state_->parts;
   PriceCache::Counts& counts = prices.pricer.counts;
@@ -150,9 +150,9 @@ Seconds Estimator::step_time(const Plan& asked, Seconds limit) {
   return Seconds{known.seconds};
 }
 
-std::vector<MemoryUse> Estimator::memory(const Plan& plan) {
+std::vector<MemoryUse> Estimator::memory(const Plan& asked) {
   if (state_->poll) state_->poll();
-  state_->parts.find(plan);
+  state_->parts.find(state_->run_of(asked));
   return memory_use(state_->parts);
 }
 

@@ -397,7 +397,6 @@ Plan plan_best(const StrategyInput& asked) {
           {std::move(*varied), first.origin + ", other stages", price, first.memory});
       sort_by_price(finalists);
     });
-    parts.run("ZeRO 1 of the best plan", [&] { add_sharded(input, finalists); });
     parts.run("sizes of buckets", [&] { add_other_buckets(input, estimator, finalists); });
     if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }

@@ -140,7 +140,7 @@ Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimato
   const std::int64_t first_kernel = first_kernel_of(input.network);
   const std::vector<std::size_t> units = units_of(input.network, input.granularity);
   Staged now = start;
-  Excess excess = excess_of(input, estimated_memory(input, estimator, now.plan));
+  Excess excess = excess_of(input, estimated_memory(estimator, now.plan));
   for (int tries = 0; excess.sum > 0;) {
     std::optional<Staged> better;
     Excess least = excess;
@@ -153,7 +153,7 @@ Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimato
           if (!first) continue;
           ++tries;
           Staged other{*first, make(*first)};
-          const Excess then = excess_of(input, estimated_memory(input, estimator, other.plan));
+          const Excess then = excess_of(input, estimated_memory(estimator, other.plan));
           if (std::pair(then.sum, then.most) >= std::pair(least.sum, least.most)) continue;
           least = then;
           better = std::move(other);

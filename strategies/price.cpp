@@ -322,13 +322,10 @@ Seconds estimated_below(lowering::Estimator& estimator, const Plan& plan, Second
   return longer >= most ? std::max(step, limit) : step;
 }
 
-std::vector<lowering::MemoryUse> estimated_memory(const StrategyInput& input,
-                                                  lowering::Estimator& estimator,
+std::vector<lowering::MemoryUse> estimated_memory(lowering::Estimator& estimator,
                                                   const Plan& plan) {
   const std::optional<Extract> of = extract_of(plan);
-  Plan some = of ? lowering::shortened(plan, of->more) : Plan{};
-  if (input.as_run) some = input.as_run(of ? some : plan);
-  return estimator.memory(of || input.as_run ? some : plan);
+  return of ? estimator.memory(lowering::shortened(plan, of->more)) : estimator.memory(plan);
 }
 
 Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator, const Plan& plan,
@@ -340,11 +337,11 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
   if (limit.fits()) {
     const Seconds step = estimated_below(estimator, priced, limit.step);
     return {step >= limit.step ? limit.overcommit
-                               : overcommit(input, estimated_memory(input, estimator, priced)),
+                               : overcommit(input, estimated_memory(estimator, priced)),
             step};
   }
   // What needs much more memory is not better, however fast it is.
-  const std::int32_t most = overcommit(input, estimated_memory(input, estimator, priced));
+  const std::int32_t most = overcommit(input, estimated_memory(estimator, priced));
   if (most > limit.overcommit) return {most, limit.step};
   return {most,
           estimated_below(estimator, priced,

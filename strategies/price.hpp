@@ -69,9 +69,8 @@ void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_
 [[nodiscard]] Seconds estimated_step(lowering::Estimator& estimator, const Plan& plan,
                                      Seconds limit = lowering::Estimator::unlimited);
 /// Estimator::memory, of as many micro-batches as estimated_step looks at: more are never in
-/// flight; of the plan as StrategyInput::as_run has it.
-[[nodiscard]] std::vector<lowering::MemoryUse> estimated_memory(const StrategyInput& input,
-                                                                lowering::Estimator& estimator,
+/// flight.
+[[nodiscard]] std::vector<lowering::MemoryUse> estimated_memory(lowering::Estimator& estimator,
                                                                 const Plan& plan);
 /// By estimate, of the plan with memory options. Exact, but for estimated_step, if better than
 /// `limit`; of another plan only that it is not better.

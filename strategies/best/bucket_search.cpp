@@ -31,7 +31,7 @@ std::optional<PricedPlan> with_better_buckets(const StrategyInput& input,
     if (other.buckets == start.plan.buckets) continue;
     const Seconds step = estimated_below(estimator, other, least);
     const auto fits = [&] {
-      return overcommit(input, estimated_memory(input, estimator, other)) <= start.price.overcommit;
+      return overcommit(input, estimated_memory(estimator, other)) <= start.price.overcommit;
     };
     if (step >= least || !fits()) continue;
     least = step;

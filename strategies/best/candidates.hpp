@@ -160,10 +160,6 @@ class MemorySearch {
 [[nodiscard]] std::vector<PricedPlan> simulated(const StrategyInput& input,
                                                 std::vector<PricedPlan> sorted);
 
-/// Adds the first plan with ZeRO 1: a trainer may sum gradients in the backward pass with ZeRO
-/// alone, which no estimate knows.
-void add_sharded(const StrategyInput& input, std::vector<PricedPlan>& finalists);
-
 /// Adds the first plans with buckets of a size that is faster, unless the input has one, or a
 /// trainer.
 void add_other_buckets(const StrategyInput& input, lowering::Estimator& estimator,

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -56,20 +54,6 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
     finalists.push_back(std::move(candidate));
   }
   return finalists.empty() ? std::move(sorted) : std::move(finalists);
-}
-
-void add_sharded(const StrategyInput& input, std::vector<PricedPlan>& finalists) {
-  if (!input.as_run || input.zero_stage || finalists.front().memory.zero_stage > 0) return;
-  StrategyInput sharded = input;
-  sharded.zero_stage = 1;
-  PricedPlan one = finalists.front();
-  one.plan = with_memory_options(sharded, std::move(one.plan));
-  if (input.accepts && !input.accepts(one.plan)) return;
-  one.price = simulated_price(sharded, one.plan);
-  one.origin += ", ZeRO 1";
-  one.memory.zero_stage = 1;
-  finalists.push_back(std::move(one));
-  sort_by_price(finalists);
 }
 
 std::vector<PricedPlan> cheapest_first(const StrategyInput& input, std::vector<PricedPlan> sorted) {

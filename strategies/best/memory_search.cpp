@@ -176,8 +176,8 @@ bool MemorySearch::may_fit(const Plan& plan) const {
     const std::size_t rules = recomputes_.size();
     for (std::size_t r = rules - std::min<std::size_t>(rules, 2); r < rules; ++r) {
       options.recompute = recomputes_[r];
-      const auto uses = estimated_memory(input_, estimator_,
-                                         with_memory_options(with_options(input_, options), plan));
+      const auto uses =
+          estimated_memory(estimator_, with_memory_options(with_options(input_, options), plan));
       if (overcommit(plain_, uses) == 0 || suffices_in_all(uses)) return true;
     }
     return false;
@@ -260,7 +260,7 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       one.origin += one.memory.text();
       if (!with_least) with_least = one.plan;
       if (!accepted(input_, one.plan)) continue;
-      const std::vector<lowering::MemoryUse> uses = estimated_memory(input_, estimator_, one.plan);
+      const std::vector<lowering::MemoryUse> uses = estimated_memory(estimator_, one.plan);
       one.price.overcommit = overcommit(plain_, uses);
       if (r == 0) whole_blocks_fit = one.price.fits();
       const bool relievable = over != nullptr && !one.price.fits() && suffices_in_all(uses);

@@ -100,7 +100,7 @@ Plan recomputing_less(const StrategyInput& input, lowering::Estimator& estimator
     for (const LayerPlan& layer : marked.layers) {
       of_rule.push_back({layer.recompute, layer.regather});
     }
-    uses.push_back(estimated_memory(input, estimator, marked));
+    uses.push_back(estimated_memory(estimator, marked));
   }
   constexpr int tries = 3;
   const std::vector<std::int64_t> block_of = blocks_of(input.network);
@@ -108,7 +108,7 @@ Plan recomputing_less(const StrategyInput& input, lowering::Estimator& estimator
   for (int i = 0; i < tries; ++i) {
     Plan less = with_parts(plan, parts, block_of, marks);
     if (less.layers == plan.layers) break;
-    const MemoryUses now = estimated_memory(input, estimator, less);
+    const MemoryUses now = estimated_memory(estimator, less);
     bool fits = true;
     for (Dropping& part : parts) {
       if (excess(input, *part.list, now) <= 0) continue;

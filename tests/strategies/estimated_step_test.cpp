@@ -59,7 +59,7 @@ TEST_CASE("estimated step: with many micro-batches as the whole walk, within two
     const Seconds estimate = estimated_step(estimator, plan);
     CHECK(estimate.count() == testing::approx(whole.count()).epsilon(0.02));
     CHECK((estimate == whole) == (one.schedule == PipelineSchedule::gpipe));  // else extrapolated
-    CHECK(same(estimated_memory(input, estimator, plan), estimator.memory(plan)));
+    CHECK(same(estimated_memory(estimator, plan), estimator.memory(plan)));
     CHECK(estimated_step(estimator, plan, 0.5 * estimate) >= 0.5 * estimate);
     for (const double share : {0.3, 0.9, 1 - 1e-7, 1 + 1e-7, 1.1, 5.0}) {
       CAPTURE(share);
