@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -17,7 +18,7 @@ namespace parsim::experiment {
 namespace {
 
 constexpr std::string_view type_at = "distributed-type", processes_at = "num-processes",
-                           tensor_at = "parallelism-config-tp-size",
+                           machines_at = "num-machines", tensor_at = "parallelism-config-tp-size",
                            shard_at = "parallelism-config-dp-shard-size",
                            replicate_at = "parallelism-config-dp-replicate-size",
                            reshard_at = "fsdp-reshard-after-forward",
@@ -83,6 +84,22 @@ void refuse_what_no_plan_has(const TrainerWords& words) {
 
 bool has_sizes(const TrainerWords& words) {
   return !words.names_below("parallelism-config-").empty();
+}
+
+std::int64_t machines_of(const Cluster& cluster, const std::vector<DeviceId>& devices) {
+  std::set<NodeId> machines;
+  for (const DeviceId device : devices) machines.insert(cluster[device].node);
+  return std::ssize(machines);
+}
+
+/// A file without num_machines may have it on its command line.
+void check_machines(const TrainerWords& words, std::int64_t machines) {
+  const std::int64_t stated = words.integer(machines_at).value_or(machines);
+  if (stated == machines) return;
+  throw InputError(
+      words.where(machines_at),
+      fmt::format("{} for GPUs of {}", counted(stated, "machine"), counted(machines, "machine")),
+      "accepted: each machine, or a hostfile of those that are used");
 }
 
 /// What accelerate itself refuses of the sizes of a parallelism (parallelism_config.py,
@@ -174,7 +191,15 @@ bool prefetches(const TrainerWords& words) {
 void read_fsdp(const TrainerWords& words, std::int64_t replicas, bool has_blocks,
                LayoutFile& file) {
   if (words.integer("fsdp-version").value_or(1) == 2) {
-    file.zero_stage = !words.has(reshard_at) || words.is_on(reshard_at) ? 3 : 2;
+    // utils/other.py, str_to_bool.
+    const std::string reshard = lower_case(words.text(reshard_at).value_or("true"));
+    constexpr std::array yes{"true", "yes", "y", "t", "on", "1"},
+        no{"false", "no", "n", "f", "off", "0"};
+    const bool keeps = std::count(no.begin(), no.end(), reshard) > 0;
+    if (!keeps && !std::count(yes.begin(), yes.end(), reshard)) {
+      words.refuse(reshard_at, "true or false");
+    }
+    file.zero_stage = keeps ? 2 : 3;
   } else {
     const std::string_view key =
         words.has("fsdp-sharding-strategy") ? "fsdp-sharding-strategy" : reshard_at;
@@ -249,6 +274,7 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
         fmt::format("{} processes for {}", processes, counted(std::ssize(devices), "GPU")),
         "accepted: a process for each GPU, or a hostfile of those that are used");
   }
+  check_machines(words, machines_of(cluster, devices));
   LayoutFile file;
   TrainerGroups groups;
   check_sizes(words, type, processes);

@@ -316,7 +316,11 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   const std::vector<std::string> parts = words.texts(parts_at);
   const bool model =
       !words.has(parts_at) || std::find(parts.begin(), parts.end(), "model") != parts.end();
-  if ((words.is_on("compile.enable") && model) || words.is_on("training.compile")) {
+  const bool compiled = (words.is_on("compile.enable") && model) || words.is_on("training.compile");
+  if (words.is_on(async_at) && !compiled) {  // distributed/tensor_parallel.py
+    words.refuse(async_at, "false, or a model that is compiled ([compile] enable = true)");
+  }
+  if (compiled) {
     file.fusion = sim::Fusion::compiled;
     // torch/distributed/pipelining/schedules.py, _check_torch_compile_compatibility.
     if (file.schedule == strategies::PipelineSchedule::zero_bubble) {

@@ -7,6 +7,7 @@
 #include "core/errors.hpp"
 #include "hw/host.hpp"
 #include "hw/processes.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
 
@@ -244,8 +245,9 @@ Measurement HostExecutor::step(const ExecDag& dag, int steps) {
 
 std::string HostExecutor::check(const ExecDag& dag) {
   if (others_ == nullptr) {
-    throw HardwareError(
-        "the synthetic host computes no results in one process; start one process per device");
+    throw HardwareError(fmt::format("the synthetic host computes no results in one process; {}",
+                                    stores(dag).devices > 1 ? "start one process per device"
+                                                            : "choose a plan on several devices"));
   }
   check_fits(dag, hardware_.machine);
   HostNumbers expected(dag);

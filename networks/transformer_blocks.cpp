@@ -15,10 +15,12 @@ void check_scores(const Network& network, const Blocks& design, LayerId from,
   const auto seq_length = static_cast<double>(network[from].out.axes.front().extent);
   const double scores = static_cast<double>(design.attention.heads) * seq_length * seq_length;
   if (scores <= most_scores) return;
-  throw InputError(where,
-                   fmt::format("{} heads and {} tokens give {:.3g} attention scores per sample",
-                               design.attention.heads, seq_length, scores),
-                   fmt::format("accepted: at most {:.3g}", most_scores));
+  throw InputError(
+      where,
+      fmt::format("{} heads and {} tokens give {:.3g} attention scores per sample",
+                  design.attention.heads, seq_length, scores),
+      fmt::format("accepted: at most {:.3g}, as with a smaller seq_length (--dim, or in a formula)",
+                  most_scores));
 }
 
 }  // namespace

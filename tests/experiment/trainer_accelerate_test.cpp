@@ -142,6 +142,25 @@ TEST_CASE("accelerate: distributed_type NO launches one process") {
         "accelerate launches one process without");
 }
 
+TEST_CASE(
+    "accelerate: a number of machines that the GPUs contradict, and words for a truth value") {
+  CHECK(accelerate_file("MULTI_GPU\nnum_machines: 2\n").notes.empty());
+  CHECK(accelerate_refused("MULTI_GPU\nnum_machines: 1\n") ==
+        "a.yaml:4:num-machines: 1 machine for GPUs of 2 machines; accepted: each machine, or a "
+        "hostfile of those that are used");
+  const std::string reshard =
+      "FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_reshard_after_forward: ";
+  for (const char* value : {"true", "True", "t", "1"}) {
+    CHECK(accelerate_file(reshard + value + "\n").zero_stage == 3);
+  }
+  for (const char* value : {"false", "f", "0"}) {
+    CHECK(accelerate_file(reshard + value + "\n").zero_stage == 2);
+  }
+  CHECK(accelerate_refused(reshard + "4\n") ==
+        "a.yaml:7:fsdp-reshard-after-forward: '4'; accepted: true or false");
+}
+
 TEST_CASE("accelerate: sizes of the parallelism count with MULTI_GPU, and else are refused") {
   // Before, with FSDP alone: tensor parallelism was read as eight whole replicas.
   const std::string sizes = "\nparallelism_config:\n  parallelism_config_";

@@ -2,10 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/errors.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/trainer_file.hpp"
 #include "tests/support/program.hpp"
@@ -87,6 +89,42 @@ TEST_CASE(
   CHECK(reduced(open, {"--reduce-precision"}) == Precision::fp32);
   CHECK(reduced(open + ", \"communication_data_type\": \"fp32\"", {}) == Precision::fp32);
   CHECK(reduced("", {}) == Precision::fp32);
+}
+
+TEST_CASE("deepspeed: what its file leaves \"auto\" is --batch and --micro-batches") {
+  Request request;
+  request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+  request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+  const Experiment experiment(request);
+  const auto filled = [&](const std::string& text, std::optional<std::int64_t> batch) {
+    return read_trainer_file(text, "ds.json", experiment.network, experiment.cluster, batch);
+  };
+  const std::string start = "{\"train_batch_size\": \"auto\", ";
+  // As Hugging Face's examples: all three, and the precision.
+  const LayoutFile open = filled(start +
+                                     "\"train_micro_batch_size_per_gpu\": \"auto\", "
+                                     "\"gradient_accumulation_steps\": \"auto\", "
+                                     "\"bf16\": {\"enabled\": \"auto\"}}",
+                                 64);
+  CHECK(!open.batch);
+  CHECK(!open.micro_batches);
+  CHECK(!open.precision);
+  // 64 samples, of which 8 GPUs take 2 each at a time.
+  const std::string each = start +
+                           "\"train_micro_batch_size_per_gpu\": 2, "
+                           "\"gradient_accumulation_steps\": \"auto\"}";
+  CHECK(filled(each, 64).micro_batches == 4);
+  CHECK_THROWS_WITH_AS((void)filled(each, 40),
+                       "--batch: 40 samples in micro-batches of 16 over all replicas; accepted: a "
+                       "multiple",
+                       InputError);
+  // The file's own numbers need none: 2 x 8 x 3.
+  const LayoutFile own = filled(start +
+                                    "\"train_micro_batch_size_per_gpu\": 2, "
+                                    "\"gradient_accumulation_steps\": 3}",
+                                {});
+  CHECK(own.batch == 48);
+  CHECK(own.micro_batches == 3);
 }
 
 }  // namespace

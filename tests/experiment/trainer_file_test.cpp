@@ -225,13 +225,16 @@ TEST_CASE("trainer file: overlap of tensor-parallel collectives, by hand") {
   }
   const auto torchtitan = [](int tp, const std::string& async) {
     return read("[training]\nlocal_batch_size = 8\n[parallelism]\ntensor_parallel_degree = " +
-                    std::to_string(tp) + "\nenable_async_tensor_parallel = " + async + "\n",
+                    std::to_string(tp) + "\nenable_async_tensor_parallel = " + async + "\n" +
+                    "[compile]\nenable = true\n",
                 "t.toml")
         .tensor_overlap;
   };
   CHECK(torchtitan(2, "true") == true);
   CHECK(torchtitan(2, "false") == false);
   CHECK(torchtitan(1, "true") == false);
+  const std::string eager = "[parallelism]\nenable_async_tensor_parallel = true\n";
+  CHECK(refusal(eager, "t.toml").ends_with("a model that is compiled ([compile] enable = true)"));
 }
 
 TEST_CASE("trainer file: variables, quoted arguments and Windows line ends of scripts") {
@@ -558,42 +561,6 @@ TEST_CASE("trainer file: accelerate's YAML, by hand") {
                        "  parallelism_config_dp_shard_size: 2\n") ==
         "a.yaml:8:parallelism-config-dp-shard-size: 1 copies of 2 shards; accepted: sizes whose "
         "product is 8 replicas");
-}
-
-TEST_CASE("trainer file: what DeepSpeed's file leaves \"auto\" is --batch and --micro-batches") {
-  Request request;
-  request.network = eight_blocks;
-  request.cluster = eight_gpus;
-  const Experiment experiment(request);
-  const auto filled = [&](const std::string& text, std::optional<std::int64_t> batch) {
-    return read_trainer_file(text, "ds.json", experiment.network, experiment.cluster, batch);
-  };
-  const std::string start = "{\"train_batch_size\": \"auto\", ";
-  // As Hugging Face's examples: all three, and the precision.
-  const LayoutFile open = filled(start +
-                                     "\"train_micro_batch_size_per_gpu\": \"auto\", "
-                                     "\"gradient_accumulation_steps\": \"auto\", "
-                                     "\"bf16\": {\"enabled\": \"auto\"}}",
-                                 64);
-  CHECK(!open.batch);
-  CHECK(!open.micro_batches);
-  CHECK(!open.precision);
-  // 64 samples, of which 8 GPUs take 2 each at a time.
-  const std::string each = start +
-                           "\"train_micro_batch_size_per_gpu\": 2, "
-                           "\"gradient_accumulation_steps\": \"auto\"}";
-  CHECK(filled(each, 64).micro_batches == 4);
-  CHECK_THROWS_WITH_AS((void)filled(each, 40),
-                       "--batch: 40 samples in micro-batches of 16 over all replicas; accepted: a "
-                       "multiple",
-                       InputError);
-  // The file's own numbers need none: 2 x 8 x 3.
-  const LayoutFile own = filled(start +
-                                    "\"train_micro_batch_size_per_gpu\": 2, "
-                                    "\"gradient_accumulation_steps\": 3}",
-                                {});
-  CHECK(own.batch == 48);
-  CHECK(own.micro_batches == 3);
 }
 
 }  // namespace

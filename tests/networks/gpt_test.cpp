@@ -137,7 +137,7 @@ TEST_CASE("gpt: a wrong call is refused with what is accepted") {
        ":capacity: '0'; accepted: a number from 0.01 to 100"},
       {"gpt:" + size + ",seq_length=4194304",
        ": 4 heads and 4194304 tokens give 7.04e+13 attention scores per sample; accepted: at most "
-       "1.76e+13"},
+       "1.76e+13, as with a smaller seq_length (--dim, or in a formula)"},
       {"gtp:" + size, ": unknown network 'gtp:" + size +
                           "'; accepted: a name from `parsim list networks`, or the path of an "
                           ".onnx file or config.json; did you mean 'gpt'?"}};
