@@ -122,6 +122,20 @@ void read_deepspeed_experts(const TrainerWords& words, const Network& network,
   file.expert_parallel = static_cast<std::int32_t>(size);
 }
 
+/// What bounds the elements that stage 3 gathers ahead (partitioned_param_coordinator.py,
+/// fetch_sub_module). Without prefetches it gathers module by module, when a module is launched:
+/// its stream does not wait for kernels.
+std::string_view gathered_ahead_at(const TrainerWords& words) {
+  constexpr std::string_view ahead_at = "zero_optimization.stage3_prefetch_bucket_size",
+                             live_at = "zero_optimization.stage3_max_live_parameters";
+  const auto elements = [&](std::string_view key) {
+    return words.has(key) ? to_number<double>(words.text(key).value_or("")) : std::nullopt;
+  };
+  constexpr double usual = 5e7;
+  const std::optional<double> live = elements(live_at);
+  return live && *live < elements(ahead_at).value_or(usual) ? live_at : ahead_at;
+}
+
 }  // namespace
 
 LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster,
@@ -182,11 +196,12 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   }
   file.sums_in_weights = !file.reduce_precision;  // engine.py, communication_data_type
   const bool gathers = *file.zero_stage == 3;
+  constexpr std::string_view fetch_at = "zero_optimization.stage3_use_all_reduce_for_fetch_params";
+  if (gathers && words.is_on(fetch_at)) words.refuse(fetch_at, "false, as parsim all-gathers");
   std::optional<std::int64_t> automatic = square_of_hidden(network);
   if (automatic && gathers) automatic = *automatic * 9 / 10;
   set_bucket(words,
-             {gathers ? "zero_optimization.stage3_prefetch_bucket_size"
-                      : "zero_optimization.reduce_bucket_size",
+             {gathers ? gathered_ahead_at(words) : "zero_optimization.reduce_bucket_size",
               words.has(overlap_at) ? words.where(overlap_at) : words.file(),
               overlaps && *file.zero_stage > 0, automatic},
              "deepspeed", groups, file);

@@ -91,6 +91,14 @@ TEST_CASE(
   CHECK(reduced("", {}) == Precision::fp32);
 }
 
+TEST_CASE("deepspeed: weights fetched by all-reduces are refused, where stage 3 fetches them") {
+  const std::string text = ", \"stage3_use_all_reduce_for_fetch_params\": true}";
+  CHECK(testing::refusal_of([&] {
+          (void)deepspeed_file("\"zero_optimization\": {\"stage\": 3" + text);
+        }).ends_with("accepted: false, as parsim all-gathers"));
+  CHECK(deepspeed_file("\"zero_optimization\": {\"stage\": 2" + text).zero_stage == 2);
+}
+
 TEST_CASE("deepspeed: what its file leaves \"auto\" is --batch and --micro-batches") {
   Request request;
   request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";

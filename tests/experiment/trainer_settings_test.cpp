@@ -262,6 +262,8 @@ TEST_CASE("trainer file: without a size, gradients have the trainer's own bucket
   CHECK(deepspeed(3, "") == Bytes{100'000'000});  // what it gathers ahead
   CHECK(deepspeed(3, ", \"stage3_prefetch_bucket_size\": \"auto\"") == Bytes{64 * 64 * 9 / 10 * 2});
   CHECK(deepspeed(3, ", \"stage3_prefetch_bucket_size\": 0") == Bytes{0});
+  CHECK(deepspeed(3, ", \"stage3_max_live_parameters\": 0") == Bytes{0});
+  CHECK(deepspeed(3, ", \"stage3_max_live_parameters\": 1e9") == Bytes{100'000'000});
   CHECK(usual_bucket("megatron", 1, {.context = 2, .data = 32}, Precision::fp32) ==
         Bytes{64'000'000 * 4});
   CHECK(usual_bucket("flagscale", 0, {.data = 2}, Precision::bf16) == Bytes{80'000'000});
