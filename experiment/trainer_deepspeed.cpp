@@ -148,7 +148,7 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
        {"zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
         "zero_optimization.zero_quantized_gradients", "sequence_parallel_size",
         "zero_optimization.cpu_offload", "torch_autocast.enabled", "amp.enabled", "pipeline.stages",
-        "activation_checkpointing.cpu_checkpointing", "bf16", "fp16",
+        "elasticity.enabled", "activation_checkpointing.cpu_checkpointing", "bf16", "fp16",
         "zero_optimization"}) {  // the last three are tables
     if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
   }

@@ -321,7 +321,9 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
     words.refuse(async_at, "false, or a model that is compiled ([compile] enable = true)");
   }
   if (compiled) {
-    file.fusion = sim::Fusion::compiled;
+    if (words.text("compile.backend").value_or("inductor") == "inductor") {
+      file.fusion = sim::Fusion::compiled;  // "eager" and "aot_eager" run PyTorch's kernels
+    }
     // torch/distributed/pipelining/schedules.py, _check_torch_compile_compatibility.
     if (file.schedule == strategies::PipelineSchedule::zero_bubble) {
       words.refuse("parallelism.pipeline_parallel_schedule",

@@ -149,6 +149,7 @@ class Walk {
   void gather(const WeightGather& wanted);
   [[nodiscard]] const std::vector<WeightGather>& gathers(const Slot& slot,
                                                          const std::vector<LayerVisit>& visits);
+  [[nodiscard]] bool ends_pass(std::size_t list, const std::vector<std::size_t>& ends) const;
   [[nodiscard]] std::vector<WeightGather> gathers_each(const Slot& slot,
                                                        const std::vector<LayerVisit>& visits) const;
   [[nodiscard]] const std::vector<GradientBufferReuse>& buffer_reuses(

@@ -9,6 +9,23 @@
 
 namespace parsim::lowering {
 
+/// Whether no other list that shares a device with this one is used after it: the experts of the
+/// last block are not.
+template <class Sink>
+bool Walk<Sink>::ends_pass(std::size_t list, const std::vector<std::size_t>& ends) const {
+  const auto devices_of = [&](std::size_t t) -> const std::vector<DeviceId>& {
+    return sharded_[weight_units_[t].front()].devices;
+  };
+  for (std::size_t t = 0; t < ends.size(); ++t) {
+    if (ends[t] <= ends[list]) continue;
+    const std::vector<DeviceId>&own = devices_of(list), &others = devices_of(t);
+    if (std::find_first_of(own.begin(), own.end(), others.begin(), others.end()) != own.end()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 template <class Sink>
 const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
                                                      const std::vector<LayerVisit>& visits) {
@@ -24,14 +41,20 @@ const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
   Gathers& fresh = known.emplace_back();
   fresh.before = memory;
   const bool late = slot.direction == Direction::backward && parts_.plan->schedule.late_gathers;
+  std::vector<std::size_t> ends;  // by list: the visit after the last that uses it
   for (std::size_t t = 0; t < weight_units_.size(); ++t) {
     const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
     for (WeightGather& gather : weight_gathers(needs, elements_, memory[t], late)) {
       fresh.all.push_back(std::move(gather));
     }
-    // Weight gradients in slots of their own follow later, by the same units.
-    if (!parts_.plan->schedule.split_backward) {
-      freed_after(slot.direction == Direction::forward, memory[t]);
+    const auto used = std::find_if(needs.rbegin(), needs.rend(),
+                                   [](const std::vector<std::size_t>& at) { return !at.empty(); });
+    ends.push_back(static_cast<std::size_t>(needs.rend() - used));
+  }
+  // Weight gradients in slots of their own follow later, by the same units.
+  if (!parts_.plan->schedule.split_backward) {
+    for (std::size_t t = 0; t < weight_units_.size(); ++t) {
+      freed_after(slot.direction == Direction::forward && ends_pass(t, ends), memory[t]);
     }
   }
   std::stable_sort(fresh.all.begin(), fresh.all.end(),

@@ -174,8 +174,8 @@ std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
   return gathers;
 }
 
-std::vector<std::size_t> freed_after(bool forward, std::vector<std::size_t>& resident) {
-  const auto kept = resident.end() - (forward && !resident.empty() ? 1 : 0);
+std::vector<std::size_t> freed_after(bool keeps_last, std::vector<std::size_t>& resident) {
+  const auto kept = resident.end() - (keeps_last && !resident.empty() ? 1 : 0);
   std::vector<std::size_t> freed(resident.begin(), kept);
   resident.erase(resident.begin(), kept);
   return freed;

@@ -139,7 +139,7 @@ void qwen2_moe(Design& design) {
   read_qwen_experts(design);
   design.experts.shared_ffn_hidden = design.config.count("shared_expert_intermediate_size");
   design.experts.shared_gate = true;
-  llama_like(design, {.qkv_bias = true});
+  llama_like(design, {.qkv_bias = design.config.value_or("qkv_bias", true)});
 }
 
 void qwen3_moe(Design& design) {
@@ -183,7 +183,8 @@ void gpt_oss(Design& design) {
   read_experts(design, "num_local_experts");
   design.experts.ffn_hidden = design.config.count("intermediate_size");
   design.experts.normalized = true;
-  llama_like(design, {.qkv_bias = true, .ffn_bias = true, .head_dim = 64});
+  const bool biased = design.config.value_or("attention_bias", true);
+  llama_like(design, {.qkv_bias = biased, .ffn_bias = true, .head_dim = 64});
 }
 
 void gemma(Design& design) {

@@ -99,6 +99,13 @@ TEST_CASE("deepspeed: weights fetched by all-reduces are refused, where stage 3 
   CHECK(deepspeed_file("\"zero_optimization\": {\"stage\": 2" + text).zero_stage == 2);
 }
 
+TEST_CASE("deepspeed: elastic batches are refused") {
+  CHECK(testing::refusal_of([] {
+          (void)deepspeed_file("\"elasticity\": {\"enabled\": true}");
+        }).ends_with("elasticity.enabled: 'true'; accepted: none"));
+  CHECK_NOTHROW((void)deepspeed_file("\"elasticity\": {\"enabled\": false}"));
+}
+
 TEST_CASE("deepspeed: what its file leaves \"auto\" is --batch and --micro-batches") {
   Request request;
   request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";

@@ -380,6 +380,7 @@ TEST_CASE(
   CHECK(titan("[compile]\nenable = true\ncomponents = [\"loss\"]\n") == sim::Fusion::none);
   CHECK(titan("[compile]\nenable = true\ncomponents = [\"model\"]\n") == sim::Fusion::compiled);
   CHECK(titan("[training]\ncompile = true\n") == sim::Fusion::compiled);
+  CHECK(titan("[compile]\nenable = true\nbackend = \"aot_eager\"\n") == sim::Fusion::none);
 
   const testing::TemporaryFolder folder;
   folder.write("run.sh", "torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n");

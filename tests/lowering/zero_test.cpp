@@ -154,6 +154,20 @@ TEST_CASE("zero: stage 3 gathers a tied table and recomputed blocks once a pass"
   }
 }
 
+TEST_CASE("zero: stage 3 gathers divided experts twice, those of the last block, too") {
+  // Before, the last unit of experts stayed from the forward to the backward pass.
+  const World world("gpt:layers=3,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=4,top_k=2",
+                    star_of(8, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(16);
+  input.expert_parallel = 2;
+  input.zero_stage = 3;
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  std::int64_t once = 0;
+  for (const auto& [unit, payloads] : gathers(dag)) once += payloads.size() == 1;
+  CHECK(once == 1);  // the head's unit
+}
+
 /// The units of weights that an operation gathers or computes with.
 std::vector<TensorId> gathered(const ExecDag& dag, OpId id) {
   const Op op = dag.op(id);

@@ -119,6 +119,19 @@ TEST_CASE("hugging face: what is not modelled is said") {
   CHECK(short_samples(configs + "phi-3-mini-4k.json").warnings.empty());
 }
 
+TEST_CASE("hugging face: biases of attention that a config turns off, by hand") {
+  const auto fewer = [](const std::string& name, const std::string& from, const std::string& to) {
+    const Changed changed(name, from, to);
+    return parameter_count(short_samples(configs + name + ".json")) -
+           parameter_count(short_samples(changed.path));
+  };
+  // Of queries, keys and values, and in gpt-oss of the output.
+  CHECK(fewer("gpt-oss-20b", "\"attention_bias\": true", "\"attention_bias\": false") ==
+        24 * (64 * 64 + 2 * 8 * 64 + 2880));
+  CHECK(fewer("qwen1.5-moe-a2.7b", "\"hidden_size\": 2048",
+              "\"qkv_bias\": false, \"hidden_size\": 2048") == 24 * 3 * 2048);
+}
+
 TEST_CASE("hugging face: models without a table of positions take samples of any length") {
   for (const char* name : {"bloom-560m", "falcon-7b"}) {
     const auto tokens = [&](const std::map<std::string, std::int64_t>& dims) {
