@@ -396,14 +396,14 @@ void Experiment::check_layout_batch() {
     }
     request.batch = batch = wanted;
   }
-  if (batch % micro_batches != 0) {
-    const std::string at = layout->micro_batches_at;
+  if (const std::string at = layout->micro_batches_at; batch % micro_batches != 0) {
     throw InputError(!layout->micro_batches ? "--micro-batches"
                      : at.empty()           ? request.layout_file
                                             : at,
                      fmt::format("batch {} in {}", batch, counted(micro_batches, "micro-batch")),
                      "accepted: a number of micro-batches that divides the batch");
   }
+  check_replicas(*layout, micro_batches, batch);
 }
 
 sim::SimOptions Experiment::step_options() const {

@@ -47,6 +47,8 @@ struct LayoutFile {
   std::optional<strategies::ShareRule> shares;
   // Only of files of trainers (trainer_file.hpp):
   std::optional<std::int64_t> batch;
+  /// Each of so many has as many samples of a micro-batch as the others. 1: they may differ.
+  std::int64_t replicas = 1;
   std::optional<Precision> precision, reduce_precision;
   /// Gradients are reduced in the precision of the weights, whichever options decide on.
   bool sums_in_weights = false;

@@ -284,7 +284,7 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
     words.refuse(tensor_at, "1, for a network without transformer blocks");
   }
   file.habits = habits_of_transformers;
-  groups.data = replicas_of(words, tensor_at, devices.size(), groups);
+  file.replicas = groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks}, groups, 1, devices);
   if (!asked_batch) {
     throw InputError("--batch", fmt::format("missing: {} leaves it open", words.file()),

@@ -138,8 +138,15 @@ std::string_view gathered_ahead_at(const TrainerWords& words) {
 
 }  // namespace
 
-LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const Cluster& cluster,
+LayoutFile of_deepspeed(TrainerWords words, const Network& network, const Cluster& cluster,
                         std::optional<std::int64_t> asked_batch) {
+  words.rename("bfloat16", "bf16");  // precision_config.py, get_bfloat16_config
+  const std::string zero = "zero_optimization.";
+  for (const std::string name :  // zero/config.py, populate_by_name
+       {"prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
+        "max_live_parameters", "max_reuse_distance", "use_all_reduce_for_fetch_params"}) {
+    words.rename(zero + name, zero + "stage3_" + name);
+  }
   for (const std::string_view key :
        {"zero_optimization.offload_param.device", "zero_optimization.offload_optimizer.device"}) {
     if (words.has(key) && words.text(key) != "none") words.refuse(key, "none");
@@ -147,8 +154,9 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   for (const std::string_view key :
        {"zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
         "zero_optimization.zero_quantized_gradients", "sequence_parallel_size",
-        "zero_optimization.cpu_offload", "torch_autocast.enabled", "amp.enabled", "pipeline.stages",
-        "elasticity.enabled", "activation_checkpointing.cpu_checkpointing", "bf16", "fp16",
+        "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param",
+        "torch_autocast.enabled", "amp.enabled", "pipeline.stages", "elasticity.enabled",
+        "activation_checkpointing.cpu_checkpointing", "bf16", "fp16",
         "zero_optimization"}) {  // the last three are tables
     if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
   }
@@ -168,9 +176,16 @@ LayoutFile of_deepspeed(const TrainerWords& words, const Network& network, const
   if (groups.tensor > 1 && words.is_on(head_at)) {
     words.refuse(head_at, "false, as parsim has no divided scores with a whole embedding");
   }
+  constexpr std::string_view late_at = "tensor_parallel.tp_overlap_comm";
+  if (groups.tensor > 1 && words.is_on(late_at)) {
+    file.notes.push_back(fmt::format(
+        "{}: in backward passes DeepSpeed overlaps sums with weight gradients; kernels wait for "
+        "them in this step, which is too long",
+        words.where(late_at)));
+  }
   file.habits = habits_of_transformers;
   const std::vector<DeviceId> devices = devices_of_hosts(words.file(), cluster);
-  groups.data = replicas_of(words, tensor_at, devices.size(), groups);
+  file.replicas = groups.data = replicas_of(words, tensor_at, devices.size(), groups);
   file.layout = uniform_layout(words, network, {blocks_of_network(network)}, groups, 1, devices);
   read_deepspeed_batch(words, groups.data, asked_batch, file);
   read_deepspeed_experts(words, network, groups, file);

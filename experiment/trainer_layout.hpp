@@ -97,7 +97,7 @@ void check_deepspeed_zero(const TrainerWords& words, const Network& network, std
 /// DeepSpeed's JSON and torchtitan's TOML. Throw as read_trainer_file.
 ///
 /// asked_batch   --batch, in place of what is "auto"
-[[nodiscard]] LayoutFile of_deepspeed(const TrainerWords& words, const Network& network,
+[[nodiscard]] LayoutFile of_deepspeed(TrainerWords words, const Network& network,
                                       const Cluster& cluster,
                                       std::optional<std::int64_t> asked_batch);
 /// accelerate's YAML, which leaves the batch to the script: `asked_batch` has to be there.

@@ -60,6 +60,15 @@ void follow_trainer(const LayoutFile& file, Request& request) {
   if (!request.given.contains("--fusion") && file.fusion) request.sim.fusion = *file.fusion;
 }
 
+void check_replicas(const LayoutFile& file, std::int64_t micro_batches, std::int64_t batch) {
+  const std::int64_t least = micro_batches * file.replicas;
+  if (batch % least == 0) return;
+  throw InputError("--batch",
+                   fmt::format("{} for {} replicas in {}", counted(batch, "sample"), file.replicas,
+                               counted(micro_batches, "micro-batch")),
+                   fmt::format("accepted: a multiple of {}", least));
+}
+
 Plan with_habits(const Network& network, Plan plan, const GroupHabits& habits) {
   plan.schedule.late_gathers = plan.schedule.late_gathers || habits.late_gathers;
   const std::vector<std::vector<LayerId>> users = lowering::users_of_parameters(network);

@@ -227,6 +227,17 @@ std::string TrainerWords::where(std::string_view name) const {
   return fmt::format("{}:{}:{}", word->file.empty() ? file_ : word->file, word->line, name);
 }
 
+void TrainerWords::rename(const std::string& old, const std::string& now) {
+  if (words_.contains(now) || !names_below(now + ".").empty()) return;
+  std::vector<std::string> names = names_below(old + ".");
+  if (words_.contains(old)) names.push_back(old);
+  for (const std::string& name : names) {
+    auto word = words_.extract(name);
+    word.key() = now + name.substr(old.size());
+    words_.insert(std::move(word));
+  }
+}
+
 void TrainerWords::add(const TrainerWords& later) {
   for (const auto& [name, word] : later.words_) {
     TrainerWord& added = words_[name] = word;

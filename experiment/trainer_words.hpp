@@ -49,6 +49,8 @@ class TrainerWords {
   void check_spelling() const;
   /// Words of another file, which replace those of the same name.
   void add(const TrainerWords& later);
+  /// A key or table of this name counts as one of the other, unless that is there.
+  void rename(const std::string& old, const std::string& now);
 
  private:
   [[nodiscard]] const TrainerWord* find(std::string_view name) const;

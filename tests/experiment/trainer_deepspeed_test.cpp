@@ -99,6 +99,42 @@ TEST_CASE("deepspeed: weights fetched by all-reduces are refused, where stage 3 
   CHECK(deepspeed_file("\"zero_optimization\": {\"stage\": 2" + text).zero_stage == 2);
 }
 
+TEST_CASE("deepspeed: earlier names of keys count") {
+  // Before, "bfloat16" was FP32: 2.63 instead of 1.20 s of eight blocks of Llama 3.
+  CHECK(deepspeed_file("\"bfloat16\": {\"enabled\": true}").precision == Precision::bf16);
+  CHECK(deepspeed_file("\"bfloat16\": {\"enabled\": true}, \"bf16\": {\"enabled\": false}")
+            .precision == Precision::fp32);
+  const std::string stage = "\"zero_optimization\": {\"stage\": 3, ";
+  CHECK(deepspeed_file(stage + "\"prefetch_bucket_size\": 0}").usual_bucket == Bytes{0});
+  CHECK(testing::refusal_of([&] {
+          (void)deepspeed_file(stage + "\"cpu_offload_param\": true}");
+        }).ends_with("zero_optimization.cpu_offload_param: 'true'; accepted: none"));
+}
+
+TEST_CASE("deepspeed, accelerate: each replica has as many samples of a micro-batch") {
+  // Before, 16 samples in 4 micro-batches ran on 4 of 8 GPUs, 20 times as fast as 32.
+  const testing::TemporaryFolder folder;
+  const auto refused = [&](const std::string& file, const std::string& text, std::int64_t batch) {
+    Request request;
+    request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
+    request.cluster = "nodes:2x4,device=a100-sxm4-80,intra=300GB/s,inter=25GB/s";
+    request.batch = batch;
+    request.layout_file = folder.write(file, text);
+    if (file.ends_with("yaml")) request.micro_batches = 4;
+    return testing::refusal_of([&] { const Experiment experiment(request); });
+  };
+  const std::string wanted =
+                        "--batch: 16 samples for 8 replicas in 4 micro-batches; accepted: a "
+                        "multiple of 32",
+                    deepspeed =
+                        "{\"train_batch_size\": \"auto\", \"gradient_accumulation_steps\": 4}",
+                    accelerate = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n";
+  CHECK(refused("ds.json", deepspeed, 16) == wanted);
+  CHECK(refused("fsdp.yaml", accelerate, 16) == wanted);
+  CHECK(refused("ds.json", deepspeed, 32) == "accepted");
+  CHECK(refused("fsdp.yaml", accelerate, 32) == "accepted");
+}
+
 TEST_CASE("deepspeed: elastic batches are refused") {
   CHECK(testing::refusal_of([] {
           (void)deepspeed_file("\"elasticity\": {\"enabled\": true}");
