@@ -252,8 +252,9 @@ class Walk {
   std::map<std::size_t, std::vector<std::vector<After>>> chunk_gradients_;
   bool scatters_ = false;   ///< every micro-batch's gradients are scattered
   bool sums_each_ = false;  ///< and all others are summed
-  /// By device: the sums of a micro-batch, which the next one waits for.
-  std::map<DeviceId, std::vector<Op>> to_await_;
+  /// By device: the sums of a micro-batch, which the next one waits for, and those of this slot,
+  /// which the next slot waits for.
+  std::map<DeviceId, std::vector<Op>> to_await_, sums_of_slot_;
   std::vector<SumState> sum_states_;
   std::vector<std::vector<std::size_t>> sums_of_layer_, split_weights_;
   std::vector<SyncGroup> sharded_;  ///< by sum; empty if nothing is sharded

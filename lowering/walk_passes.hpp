@@ -89,6 +89,10 @@ template <class Sink>
 void Walk<Sink>::emit(const Slot& slot) {
   const bool forwards = slot.direction == Direction::forward;
   const auto stage = static_cast<std::size_t>(slot.stage);
+  for (const auto& [device, sums] : sums_of_slot_) {
+    to_await_[device].insert(to_await_[device].end(), sums.begin(), sums.end());
+  }
+  sums_of_slot_.clear();
   if (slot.direction == Direction::weights) {
     for (const LayerVisit& visit : parts_.backward_visits[stage]) {
       if (!visit.forward && has_weight_kernel(visit.layer))

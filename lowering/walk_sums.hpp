@@ -18,6 +18,7 @@ void Walk<Sink>::begin_sums() {
   scatters_ = scatters_each_micro_batch(schedule);
   sums_each_ = sums_each_micro_batch(schedule);
   to_await_.clear();
+  sums_of_slot_.clear();
   sums_of_layer_.resize(parts_.layers.size());
   split_weights_.resize(parts_.layers.size());
   for (std::vector<std::size_t>& list : sums_of_layer_) list.clear();
@@ -145,7 +146,8 @@ void Walk<Sink>::end_backward(LayerId id, std::int32_t m) {
   }
 }
 
-/// loss.backward() returns when all sums of its device are done (PyTorch,
+/// loss.backward() returns when all sums of its device are done, which until then overlap with its
+/// kernels (PyTorch,
 /// torch/csrc/distributed/c10d/reducer.cpp, finalize_backward;
 /// torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _root_post_backward_final_callback).
 template <class Sink>
@@ -210,7 +212,7 @@ void Walk<Sink>::sum(std::size_t s) {
   }
   if (sums_each_ && group.summing > 1 && state.sums < parts_.plan->schedule.micro_batches) {
     for (std::size_t d = 0; d < devices; ++d)
-      to_await_[group.devices[d]].push_back(state.summed[d]);
+      sums_of_slot_[group.devices[d]].push_back(state.summed[d]);
   }
   if (!last_sum) return;
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {

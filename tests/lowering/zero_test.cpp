@@ -499,6 +499,24 @@ TEST_CASE("zero: where links cost nothing but bytes, stages 1 and 2 take as long
   CHECK(step(3) > step(2) * 0.5);
 }
 
+TEST_CASE("zero: m micro-batches that are summed one by one take no longer than m steps") {
+  // Before, each sum kept all later kernels of its own backward pass waiting, too.
+  const Zero zero("vgg16");
+  const auto step = [&](std::int32_t stage, std::int32_t number) {
+    strategies::StrategyInput input = zero.input(stage);
+    input.batch = 32 * number;
+    input.micro_batches = number;
+    input.tensor_parallel = input.pipeline_parallel = 1;
+    Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+    plan.schedule.reduce_every = ReduceEvery::micro_batch;
+    return strategies::simulated_price(input, plan).step.count();
+  };
+  for (const std::int32_t stage : {0, 1, 2, 3}) {
+    CAPTURE(stage);
+    CHECK(step(stage, 4) <= 4 * step(stage, 1) * (1 + 1e-9));
+  }
+}
+
 TEST_CASE("zero: unequal shares, as for devices of unequal memory") {
   for (const Network& network : tiny_networks()) {
     CAPTURE(network.name);
