@@ -154,13 +154,14 @@ class Walk {
                                                        const std::vector<LayerVisit>& visits) const;
   [[nodiscard]] const std::vector<GradientBufferReuse>& buffer_reuses(
       const Slot& slot, const std::vector<LayerVisit>& visits);
-  void begin_backward();
+  void begin_backward(const Slot& slot);
   void gather_returned(const Slot& slot);
   void returned(LayerId producer, std::int32_t m, const FanOut::Return& way, std::size_t first,
                 const After& home);
   void await_gradient_buffer(LayerId id, DeviceId device, After& after);
   void await_weights(LayerId id, DeviceId device, After& after);
   void await_sums(DeviceId device, After& after);
+  void end_slot();
   void sum(std::size_t s);
   void sum_shares(std::size_t s, const std::vector<Op>& last);
   void sum_apart(std::size_t s, bool so_far, const std::vector<Op>& last);

@@ -89,10 +89,7 @@ template <class Sink>
 void Walk<Sink>::emit(const Slot& slot) {
   const bool forwards = slot.direction == Direction::forward;
   const auto stage = static_cast<std::size_t>(slot.stage);
-  for (const auto& [device, sums] : sums_of_slot_) {
-    to_await_[device].insert(to_await_[device].end(), sums.begin(), sums.end());
-  }
-  sums_of_slot_.clear();
+  end_slot();
   if (slot.direction == Direction::weights) {
     for (const LayerVisit& visit : parts_.backward_visits[stage]) {
       if (!visit.forward && has_weight_kernel(visit.layer))
@@ -103,8 +100,7 @@ void Walk<Sink>::emit(const Slot& slot) {
   const bool weights_later = parts_.plan->schedule.split_backward;
   const std::vector<LayerVisit>& visits =
       forwards ? parts_.forward_visits[stage] : parts_.backward_visits[stage];
-  if (!forwards) begin_backward();
-  if (!forwards) gather_returned(slot);
+  if (!forwards) begin_backward(slot);
   std::vector<WeightGather> weights = gathers_each(slot, visits);
   const std::vector<WeightGather>& split = gathers(slot, visits);
   weights.insert(weights.end(), split.begin(), split.end());

@@ -80,7 +80,7 @@ const std::vector<GradientBufferReuse>& Walk<Sink>::buffer_reuses(
 /// Before a micro-batch's backward pass: its gradients wait until those of the micro-batch before
 /// it are reduce-scattered.
 template <class Sink>
-void Walk<Sink>::begin_backward() {
+void Walk<Sink>::begin_backward(const Slot& slot) {
   for (const std::vector<std::size_t>& units : gradient_units_) {
     std::vector<Op> last(parts_.sums[units[0]]->group.devices.size(), Sink::never);
     for (const std::size_t s : units) {
@@ -93,6 +93,7 @@ void Walk<Sink>::begin_backward() {
       sum_states_[s].buffer_waited.clear();
     }
   }
+  gather_returned(slot);
 }
 
 /// Adds the reduce-scatter that a kernel must wait for to reuse a gradient buffer, and drops what
@@ -144,6 +145,15 @@ void Walk<Sink>::end_backward(LayerId id, std::int32_t m) {
   for (const std::size_t s : sums_of_layer_[id.index()]) {
     if (--sum_states_[s].backward_left == 0) sum(s);
   }
+}
+
+/// What the slot before has issued, the next one waits for.
+template <class Sink>
+void Walk<Sink>::end_slot() {
+  for (const auto& [device, sums] : sums_of_slot_) {
+    to_await_[device].insert(to_await_[device].end(), sums.begin(), sums.end());
+  }
+  sums_of_slot_.clear();
 }
 
 /// loss.backward() returns when all sums of its device are done, which until then overlap with its

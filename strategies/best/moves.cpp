@@ -259,7 +259,7 @@ bool Moves::move_unit(Plan& plan, std::size_t unit, std::size_t which) {
 }
 
 bool Moves::change_buckets(Plan& plan, std::size_t size) {
-  if (by_block_ && plan.layers[0].zero.stage == 3) return false;
+  if (input_.bucket || (by_block_ && plan.layers[0].zero.stage == 3)) return false;
   StrategyInput asked = input_;
   asked.bucket = bucket_sizes[size];
   old_buckets_ = std::exchange(plan.buckets, gradient_buckets(asked));

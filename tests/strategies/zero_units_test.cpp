@@ -225,6 +225,21 @@ TEST_CASE("zero units: best gathers in buckets of another size where that is fas
   CHECK(degrees_of(world.network, small).bucket == std::nullopt);
 }
 
+TEST_CASE("zero units: best keeps the size of buckets that is given") {
+  // Before, its local search changed it: 10 MiB for each of these.
+  const testing::World world("gpt:layers=4,hidden=512,heads=8,seq_length=256,vocab_size=8000",
+                             "nodes:2x2,device=a100-sxm4-40,intra=100GB/s,inter=5GB/s");
+  StrategyInput input = world.simulated(16);
+  input.precision = Precision::bf16;
+  input.optimizer = Optimizer::adam;
+  input.zero_stage = 3;
+  input.budget = 1000;
+  for (const Bytes size : {Bytes{0}, Bytes{100 << 20}}) {
+    input.bucket = size;
+    CHECK(plan_best(input).buckets == gradient_buckets(input));
+  }
+}
+
 // Two blocks of 50 million weights and gradients of FP32 take 806 MB, two buckets a third.
 TEST_CASE("zero units: best gathers less than a block where two blocks do not fit") {
   testing::World world("gpt:layers=4,hidden=2048,heads=16,seq_length=64,vocab_size=256",
