@@ -27,7 +27,7 @@ namespace parsim::app {
 
 namespace {
 
-/// What the chain's operations do, and where: "backward on gpu3", "all_reduce of gradients".
+/// What the chain's operations do, and where: "backward on gpu3", "all-reduce for gradients".
 std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
   const OpRecord& record = dag.record(id);
   const auto on_device = [&](std::string_view what) {
@@ -36,7 +36,11 @@ std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
   const Stream stream = dag.stream(id);
   const bool between_stages = stream == Stream::pipeline || stream == Stream::pipeline_back;
   const bool of_gradients = stream == Stream::gradient || stream == Stream::replicas;
-  const std::string_view purpose = of_gradients     ? "gradients"
+  // ZeRO's.
+  const bool of_weights = of_gradients && dag.kind(id) == OpKind::collective &&
+                          static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_gather;
+  const std::string_view purpose = of_weights       ? "weights"
+                                   : of_gradients   ? "gradients"
                                    : between_stages ? "the pipeline"
                                                     : "layers' tensors";
   switch (dag.kind(id)) {

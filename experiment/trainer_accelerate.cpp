@@ -203,14 +203,14 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, bool has_blocks
   } else {
     const std::string_view key =
         words.has("fsdp-sharding-strategy") ? "fsdp-sharding-strategy" : reshard_at;
-    const std::string strategy = words.text(key).value_or("FULL_SHARD");
-    if (strategy == "FULL_SHARD" || strategy == "1") {
+    const std::string strategy = lower_case(words.text(key).value_or("full_shard"));
+    if (strategy == "full_shard" || strategy == "1") {
       file.zero_stage = 3;
-    } else if (strategy == "SHARD_GRAD_OP" || strategy == "2") {
+    } else if (strategy == "shard_grad_op" || strategy == "2") {
       // torch/distributed/fsdp/_runtime_utils.py, _should_free_in_backward.
       file.zero_stage = 2;
       file.keeps_while_accumulating = true;
-    } else if (strategy == "NO_SHARD" || strategy == "3") {
+    } else if (strategy == "no_shard" || strategy == "3") {
       file.zero_stage = 0;
     } else {
       words.refuse(key, "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD");

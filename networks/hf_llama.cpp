@@ -188,7 +188,8 @@ void gpt_oss(Design& design) {
 }
 
 void gemma(Design& design) {
-  llama_like(design, {.tied = true, .head_dim = 256, .activation = HiddenAct::gelu});
+  llama_like(design,
+             {.tied = true, .head_dim = 256, .activation = HiddenAct::gelu, .positions = 8192});
 }
 
 namespace {
@@ -207,7 +208,8 @@ void gemma2(Design& design) {
   llama_like(design, {.tied = true,
                       .kind = BlockKind::sandwich,
                       .head_dim = 256,
-                      .activation = HiddenAct::gelu_pytorch_tanh});
+                      .activation = HiddenAct::gelu_pytorch_tanh,
+                      .positions = 8192});
 }
 
 void gemma3(Design& design) {

@@ -157,6 +157,9 @@ TEST_CASE(
   for (const char* value : {"false", "f", "0"}) {
     CHECK(accelerate_file(reshard + value + "\n").zero_stage == 2);
   }
+  CHECK(accelerate_file("FSDP\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                        "  fsdp_sharding_strategy: shard_grad_op\n")
+            .zero_stage == 2);
   CHECK(accelerate_refused(reshard + "4\n") ==
         "a.yaml:7:fsdp-reshard-after-forward: '4'; accepted: true or false");
 }

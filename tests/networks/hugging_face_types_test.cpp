@@ -132,6 +132,13 @@ TEST_CASE("hugging face: biases of attention that a config turns off, by hand") 
               "\"qkv_bias\": false, \"hidden_size\": 2048") == 24 * 3 * 2048);
 }
 
+TEST_CASE("hugging face: Gemma has 8192 positions unless its config says otherwise") {
+  for (const char* name : {"gemma-2b", "gemma-2-2b"}) {  // as PaliGemma's text_config
+    const Changed open(name, "\"max_position_embeddings\": 8192,", "");
+    CHECK(load_network(open.path, {}, "--network").layers[0].out.axes[0].extent == 8192);
+  }
+}
+
 TEST_CASE("hugging face: models without a table of positions take samples of any length") {
   for (const char* name : {"bloom-560m", "falcon-7b"}) {
     const auto tokens = [&](const std::map<std::string, std::int64_t>& dims) {
