@@ -104,19 +104,6 @@ std::optional<double> take_number(std::string_view& text) {
   return number;
 }
 
-/// The count at the end of a text such as "8x HDR " or "4x".
-std::optional<double> take_count(std::string_view text) {
-  drop_blanks(text);
-  const auto is_times = [&] { return text.ends_with('x') || text.ends_with('X'); };
-  if (!is_times()) {  // a word between
-    text = text.substr(0, text.find_last_of(' ') + 1);
-    drop_blanks(text);
-    if (!is_times()) return std::nullopt;
-  }
-  text.remove_suffix(1);
-  return take_number(text);
-}
-
 /// GB/s of a GPU in each direction. MI300X: seven links of 64 GB/s (its data sheet in the device
 /// table: 896 GB/s both ways together). GCDs of MI250 and cards with bridges have links of several
 /// numbers to their neighbours.
@@ -184,48 +171,14 @@ InsideLinks inside_links(const Claim& claim, const std::string& text, const Devi
   return pcie_of(claim, text, model);
 }
 
-std::optional<NetworkPorts> network_ports(std::string_view interconnect) {
-  std::string kept;
-  for (const std::string& part : parts_of(interconnect)) {
-    const bool inside = names(part, "nvlink") || names(part, "nvswitch") || names_fabric(part);
-    if (!inside || !has_rate_in_bytes(part)) kept += part + ",";
-  }
-  const std::string_view text = kept;
-  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each; else
-  // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
-  std::optional<double> alone;
-  for (std::size_t at = 0; at + 1 < text.size(); ++at) {
-    if ((text[at] != 'G' && text[at] != 'g') || (text[at + 1] != 'b' && text[at + 1] != 'B'))
-      continue;
-    std::string_view before = text.substr(0, at);
-    const std::optional<double> rate = take_number(before);
-    if (!rate) continue;
-    const std::optional<double> count = take_count(before);
-    if (count && *count >= 1 && *count <= 1e6) {
-      return NetworkPorts{static_cast<std::int64_t>(*count), *rate};
-    }
-    if (!alone) alone = rate;
-  }
-  if (alone) {
-    if (*alone <= 400) return NetworkPorts{1, *alone};
-    return NetworkPorts{8, *alone / 8};  // no single port is that fast
-  }
-  constexpr std::pair<std::string_view, double> generations[] = {
-      {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};
-  for (const auto& [word, rate] : generations) {
-    if (text.find(word) != std::string::npos) return NetworkPorts{1, rate};
-  }
-  return std::nullopt;
-}
-
-NetworkPorts ports_between(const Claim& claim, std::string_view text) {
+NetworkPorts ports_between(const Claim& claim, std::string_view text, std::int64_t gpus) {
   if (text.empty()) {
     throw InputError(location_of(claim, "interconnect"), "empty, but the row has several machines",
                      std::string(accepted_links));
   }
   const std::optional<NetworkPorts> ports = network_ports(text);
   if (!ports) refuse_interconnect(claim, text);
-  return *ports;
+  return {ports->each_gpu ? ports->count * gpus : ports->count, ports->gigabits};
 }
 
 LinkKind network_kind(std::string_view interconnect, std::string_view machine) {

@@ -26,16 +26,20 @@ struct InsideLinks {
 [[nodiscard]] InsideLinks inside_links(const Claim& claim, const std::string& text,
                                        const DeviceModel& model, std::int64_t each);
 
-/// The network ports of a machine, from texts such as "8x HDR 200 Gb/s" or "InfiniBand FDR (56
-/// Gb/s)"; nothing if the text has neither. Rates of NVLink and Infinity Fabric are no ports.
+/// The network ports of a machine, from texts such as "8x HDR 200 Gb/s", "8xNDR", "InfiniBand FDR
+/// (56 Gb/s)", "50 GB/s", "400 Gb/s per GPU"; a rate beyond 400 Gb/s, or its generation's, is that
+/// of all ports together. Nothing if the text has neither, or numbers of another meaning. Rates of
+/// NVLink, Infinity Fabric and PCIe are no ports.
 struct NetworkPorts {
   std::int64_t count = 1;
   double gigabits = 100;  ///< of one port
+  bool each_gpu = false;  ///< `count` is that of a GPU
   friend bool operator==(const NetworkPorts&, const NetworkPorts&) = default;
 };
 [[nodiscard]] std::optional<NetworkPorts> network_ports(std::string_view interconnect);
-/// The ports between machines. Throws InputError for a text without, or none.
-[[nodiscard]] NetworkPorts ports_between(const Claim& claim, std::string_view text);
+/// The ports of a machine of `gpus`. Throws InputError for a text without, or none.
+[[nodiscard]] NetworkPorts ports_between(const Claim& claim, std::string_view text,
+                                         std::int64_t gpus);
 
 /// Amazon's machines have no InfiniBand: without EFA, TCP.
 [[nodiscard]] LinkKind network_kind(std::string_view interconnect, std::string_view machine);

@@ -89,7 +89,7 @@ std::string built_call(const Claim& claim) {
     return fmt::format("star:{},device={},rate={}GB/s,kind={},latency={}", each, device,
                        inside.rate, to_text(inside.kind), latency);
   }
-  const NetworkPorts ports = ports_between(claim, interconnect);
+  const NetworkPorts ports = ports_between(claim, interconnect, each);
   const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
   // More ports than GPUs are bundled; fewer ports are shared evenly.
   std::int64_t cards = std::min(ports.count, each);

@@ -14,7 +14,6 @@
 #include "tests/support/approx.hpp"
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
-#include "validation/interconnect_column.hpp"
 #include "validation/measurements.hpp"
 #include "validation/predict_published.hpp"
 #include "validation/published_machines.hpp"
@@ -269,17 +268,6 @@ TEST_CASE("published: a table's own rows fit its offset and square root") {
   apart.what[std::string(uncalibrated)] = "yes";
   CHECK(predictor(apart).value.value() ==
         testing::approx(15 + 1e6 * link_numbers(LinkKind::nvlink3).launch.count()).epsilon(1e-3));
-}
-
-TEST_CASE("published: network ports by hand") {
-  CHECK(network_ports("NVSwitch(NVLink4) + EFA 32x100 Gb/s (3200 Gb/s)") == NetworkPorts{32, 100});
-  CHECK(network_ports("NVSwitch(NVLink3) + 8x HDR 200 Gb/s InfiniBand") == NetworkPorts{8, 200});
-  CHECK(network_ports("GPUDirect-TCPX 4x200 Gb/s") == NetworkPorts{4, 200});
-  CHECK(network_ports("NVSwitch(NVLink4) + EFA 3200 Gb/s") == NetworkPorts{8, 400});
-  CHECK(network_ports("PCIe gen3 x16 via PLX + InfiniBand FDR (56 Gb/s)") == NetworkPorts{1, 56});
-  CHECK(network_ports("25 GbE") == NetworkPorts{1, 25});
-  CHECK(network_ports("InfiniBand HDR") == NetworkPorts{1, 200});
-  CHECK(!network_ports("something"));
 }
 
 TEST_CASE("published: an alias counts for as many machines as a row has") {
