@@ -15,6 +15,7 @@
 #include "strategies/at_once.hpp"
 #include "strategies/best/candidates.hpp"
 #include "strategies/best/fewer_machines.hpp"
+#include "strategies/best/joint_borders.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/experts.hpp"
 #include "strategies/mixed_stages.hpp"
@@ -383,6 +384,7 @@ Plan plan_best(const StrategyInput& asked) {
     }
   });
   sort_by_price(finalists);
+  parts.run("borders and recomputation", [&] { add_joint_borders(input, estimator, finalists); });
   if (input.simulate) {
     parts.run("simulation of the best plans", [&] {
       finalists = simulated(input, std::move(finalists));

@@ -12,14 +12,6 @@ namespace parsim::strategies {
 
 namespace {
 
-/// Operations of layers in one estimate (estimated_step).
-std::size_t walk_of(const Plan& plan) {
-  std::size_t cells = 0;
-  for (const LayerPlan& layer : plan.layers) cells += layer.devices.size();
-  const auto micro_batches = static_cast<std::size_t>(plan.schedule.micro_batches);
-  return cells * std::min(micro_batches, 14 * plan.schedule.rank_lists.size());
-}
-
 /// The first layer that computes: no stage holds inputs alone, which would leave its devices idle.
 std::int64_t first_kernel_of(const Network& network) {
   const auto computes = [](const Layer& layer) { return layer.kind.as<Input>() == nullptr; };
@@ -80,6 +72,13 @@ std::optional<std::vector<std::size_t>> handed_over(const std::vector<std::size_
 }
 
 }  // namespace
+
+std::size_t walk_of(const Plan& plan) {
+  std::size_t cells = 0;
+  for (const LayerPlan& layer : plan.layers) cells += layer.devices.size();
+  const auto micro_batches = static_cast<std::size_t>(plan.schedule.micro_batches);
+  return cells * std::min(micro_batches, 14 * plan.schedule.rank_lists.size());
+}
 
 Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, Staged start,
                     const std::function<Plan(const std::vector<std::size_t>&)>& make) {

@@ -16,6 +16,9 @@ struct Staged {
   Plan plan;
 };
 
+/// Operations of layers that one estimate of the plan walks through (estimated_step).
+[[nodiscard]] std::size_t walk_of(const Plan& plan);
+
 /// Moves one border after the other by a few layers, or blocks, as long as that lets a plan fit or
 /// makes it faster, with the memory options of the input: closed forms know neither the gaps of a
 /// schedule nor what crosses while a stage works. Returns the start if nothing is better, or if

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -104,6 +105,9 @@ class MemorySearch {
   /// A plan that fits with this recomputation, with less of it where stages or blocks do without,
   /// unless the input asks for a rule or plans must be accepted.
   [[nodiscard]] Plan with_less_recompute(Plan plan, Recompute rule) const;
+  /// The rules that with_less_recompute chooses among for a plan that may recompute as this one
+  /// says, or more where the input leaves that open; the least first.
+  [[nodiscard]] std::span<const Recompute> rules_with(Recompute rule) const;
   /// Whether it fits with some of the options, or might with other borders between its stages.
   [[nodiscard]] bool may_fit(const Plan& plan) const;
 

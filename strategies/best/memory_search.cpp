@@ -200,6 +200,16 @@ Plan MemorySearch::with_less_recompute(Plan plan, Recompute rule) const {
   return recomputing_less(plain_, estimator_, plan, {recomputes_.begin(), end});
 }
 
+std::span<const Recompute> MemorySearch::rules_with(Recompute rule) const {
+  const auto at = [&](Recompute one) {
+    return static_cast<std::size_t>(std::find(recomputes_.begin(), recomputes_.end(), one) -
+                                    recomputes_.begin());
+  };
+  const std::span<const Recompute> all(recomputes_);
+  if (input_.recompute || input_.accepts) return all.subspan(std::min(at(rule), all.size() - 1), 1);
+  return all.first(std::min(all.size(), std::max(at(rule), at(Recompute::full)) + 1));
+}
+
 void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const Price& limit,
                                 Seconds reach, std::vector<PricedPlan>& fitting,
                                 std::optional<PricedPlan>& unfit, std::vector<PricedPlan>* over,

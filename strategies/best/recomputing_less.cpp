@@ -101,6 +101,9 @@ Plan recomputing_less(const StrategyInput& input, lowering::Estimator& estimator
       of_rule.push_back({layer.recompute, layer.regather});
     }
     uses.push_back(estimated_memory(estimator, marked));
+    const std::vector<RankList>& lists = plan.schedule.rank_lists;
+    const auto fits = [&](const RankList& list) { return excess(input, list, uses.back()) <= 0; };
+    if (std::all_of(lists.begin(), lists.end(), fits)) break;  // more of it is not needed
   }
   constexpr int tries = 3;
   const std::vector<std::int64_t> block_of = blocks_of(input.network);
