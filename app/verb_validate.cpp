@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -204,13 +203,14 @@ Outcome validated(const experiment::Arguments& arguments) {
   }
   const report::InputsText inputs = report::inputs_of(experiment::read_options(arguments));
   Outcome outcome;
-  std::vector<std::string> notes;
-  outcome.document =
-      published ? report::report_published(validate_published(arguments, notes), inputs)
-                : report::report_papers(
-                      predicted(validation::paper_claims(), arguments, validation::predict_claim),
-                      inputs);
-  std::move(notes.begin(), notes.end(), std::back_inserter(outcome.document.notes));
+  if (published) {
+    std::vector<std::string> notes;
+    const validation::Validation rows = validate_published(arguments, notes);
+    outcome.document = report::report_published(rows, notes, inputs);
+  } else {
+    outcome.document = report::report_papers(
+        predicted(validation::paper_claims(), arguments, validation::predict_claim), inputs);
+  }
   return outcome;
 }
 

@@ -237,6 +237,12 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   std::int64_t chunks = 1;
   const std::int64_t blocks = std::ssize(strategies::first_layers_of_blocks(network));
   const std::vector<std::int64_t> stages = blocks_of_megatron(words, blocks, pipeline, chunks);
+  // As many as stages by default; more of them keep more activations (schedules.py,
+  // get_schedule_table).
+  constexpr std::string_view group_at = "microbatch-group-size-per-virtual-pipeline-stage";
+  if (words.integer(group_at).value_or(pipeline) != pipeline && chunks > 1) {
+    words.refuse(group_at, fmt::format("{}, as many as stages", pipeline));
+  }
   file.layout = uniform_layout(words, network, stages, groups, chunks, devices);
   read_megatron_context(words, context, file);
   read_padding(words, tensor, file);

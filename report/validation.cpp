@@ -296,7 +296,8 @@ Document report_papers(const validation::Validation& validation, const InputsTex
   return document;
 }
 
-Document report_published(const validation::Validation& validation, const InputsText& inputs) {
+Document report_published(const validation::Validation& validation,
+                          const std::vector<std::string>& notes, const InputsText& inputs) {
   constexpr std::size_t shown = 10;
   Document document;
   document.head = {"measurements that others published, and predictions"};
@@ -334,7 +335,8 @@ Document report_published(const validation::Validation& validation, const Inputs
   for (std::string& line : unresolved_lines(validation.unresolved)) {
     document.notes.push_back(std::move(line));
   }
-  document.json = published_json(validation, inputs);
+  document.notes.insert(document.notes.end(), notes.begin(), notes.end());
+  document.json = published_json(validation, notes, inputs);
   return document;
 }
 

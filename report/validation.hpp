@@ -34,6 +34,7 @@ struct MeasuredValidation {
 [[nodiscard]] std::string papers_json(const validation::Validation& validation,
                                       const InputsText& inputs);
 [[nodiscard]] std::string published_json(const validation::Validation& validation,
+                                         const std::vector<std::string>& notes,
                                          const InputsText& inputs);
 [[nodiscard]] std::string measured_json(const MeasuredValidation& measured,
                                         const InputsText& inputs);
@@ -50,7 +51,10 @@ struct MeasuredValidation {
 [[nodiscard]] Document report_papers(const validation::Validation& validation,
                                      const InputsText& inputs);
 /// Errors by set, then the ten worst rows of published measurements; JSON has all.
+///
+/// notes   on the files that the rows are from
 [[nodiscard]] Document report_published(const validation::Validation& validation,
+                                        const std::vector<std::string>& notes,
                                         const InputsText& inputs);
 
 }  // namespace parsim::report

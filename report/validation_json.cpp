@@ -41,9 +41,10 @@ std::string papers_json(const validation::Validation& validation, const InputsTe
   return result_text(rows_of(validation, false, inputs));
 }
 
-std::string published_json(const validation::Validation& validation, const InputsText& inputs) {
+std::string published_json(const validation::Validation& validation,
+                           const std::vector<std::string>& notes, const InputsText& inputs) {
   ValidationRows rows = rows_of(validation, true, inputs);
-  rows.published.emplace();
+  rows.published.emplace().notes = notes;
   for (const auto& group : validation.groups) rows.published->groups.push_back({group});
   for (const auto& scores : validation::interval_scores(validation.rows)) {
     rows.published->intervals.push_back({scores});

@@ -60,11 +60,13 @@ void fields(auto& visit, json::Of<ClassRow> auto& row) {
 struct PublishedRows {
   std::vector<GroupRow> groups{};
   std::vector<IntervalRow> intervals{};
+  std::vector<std::string> notes{};
 };
 void fields(auto& visit, json::Of<PublishedRows> auto& rows) {
   visit("groups", rows.groups);
   visit("intervals", rows.intervals,
         "of each set, and of all sets together, how well the intervals of its rows hold");
+  visit("notes", rows.notes, "what of the files' rows was assumed, or not read");
 }
 
 struct MachineRow {

@@ -52,9 +52,9 @@ std::vector<std::string_view> after(std::string_view text, std::string_view word
 
 bool has(std::string_view text, std::string_view word) { return !after(text, word).empty(); }
 
-/// The number that the text begins with, after signs such as in "=8" and "_8"; "" if none.
+/// The number that the text begins with, after signs such as in "=8", "_8" and "(8)"; "" if none.
 std::string_view number_at(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of("_=:"), text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of("_=:("), text.size()));
   const auto end = std::find_if_not(text.begin(), text.end(), is_digit);
   return text.substr(0, static_cast<std::size_t>(end - text.begin()));
 }
@@ -138,6 +138,38 @@ void check_degree(const Claim& claim, std::string_view text, const Kind& kind) {
          columns_of_degrees);
 }
 
+[[noreturn]] void refuse_groups(const Claim& claim, std::int64_t gpus) {
+  refuse(claim, fmt::format("names groups of {}, and column zero_group is empty", gpus),
+         "column zero_group, the GPUs that hold one copy of the states together");
+}
+
+/// "shard 4, replicate 4": states are sharded in groups.
+void check_groups(const Claim& claim, std::string_view text) {
+  if (!column(claim, "zero_group").empty()) return;
+  const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  for (const std::string_view word : {"shard", "hsdp", "hybrid_shard"}) {
+    for (const std::string_view rest : after(text, word)) {
+      const auto named = to_number<std::int64_t>(number_at(rest));
+      if (named && *named != gpus) refuse_groups(claim, *named);
+    }
+  }
+  for (const std::string_view rest : after(text, "replicate")) {
+    const auto named = to_number<std::int64_t>(number_at(rest));
+    if (named && *named > 1) refuse_groups(claim, std::max<std::int64_t>(1, gpus / *named));
+  }
+}
+
+/// Steps that no plan has.
+void check_simulated(const Claim& claim, std::string_view text) {
+  for (const auto& [word, accepted] :
+       {std::pair{"offload", "rows whose weights and states are on the GPUs"},
+        {"cpu_offload", "rows whose weights and states are on the GPUs"},
+        {"lora", "rows that train all weights"},
+        {"qlora", "rows that train all weights"}}) {
+    if (has(text, word)) refuse(claim, "is not simulated", accepted);
+  }
+}
+
 /// "DP4" of 8 GPUs says that two of them share a replica.
 void check_replicas(const Claim& claim, std::string_view text) {
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
@@ -147,7 +179,9 @@ void check_replicas(const Claim& claim, std::string_view text) {
       const bool degrees = std::any_of(std::begin(kinds), std::end(kinds), [&](const Kind& kind) {
         return !column(claim, kind.column).empty();
       });
-      if (!named || degrees || *named == gpus || word == "fsdp") continue;
+      const bool groups = word == "fsdp" && !column(claim, "zero_group").empty();
+      if (!named || degrees || *named == gpus || groups) continue;
+      if (word == "fsdp") refuse_groups(claim, *named);
       refuse(claim,
              fmt::format("names {} replicas of {} GPUs, and columns tp, pp and cp are empty",
                          *named, gpus),
@@ -201,10 +235,12 @@ bool shards_in_machines(const Claim& claim) {
 
 void check_parallelism(const Claim& claim) {
   static_cast<void>(zero_stage_of(claim));
+  check_simulated(claim, plain_text(claim));
   if (!column(claim, "layout_file").empty()) return;
   const std::string text = plain_text(claim);
   for (const Kind& kind : kinds) check_degree(claim, text, kind);
   check_several(claim, text);
+  check_groups(claim, text);
   check_replicas(claim, text);
 }
 

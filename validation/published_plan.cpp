@@ -142,7 +142,7 @@ bool true_column(const Claim& claim, std::string_view name) {
 /// is by operation. Throws InputError for what has nothing to drop.
 strategies::Recompute recompute_of(const Claim& claim, const Network& network) {
   using enum strategies::Recompute;
-  const std::string text = recompute_text(claim);
+  const std::string text = experiment::lower_case(recompute_text(claim));
   if (const std::optional<bool> all = truth_of(text)) return *all ? full : none;
   const auto what =
       experiment::parse_spelling<strategies::Recompute>(text, location_of(claim, "recompute"));

@@ -316,6 +316,12 @@ TEST_CASE("trainer file: layouts of Megatron-LM's pipelines, by hand") {
               "--num-virtual-stages-per-pipeline-rank 2 --decoder-first-pipeline-num-layers 3\n") ==
       "run.sh:1:pipeline-model-parallel-size: 3 blocks of a stage in 2 chunks; accepted: chunks "
       "that divide the blocks of each stage, or a layout of the pipeline");
+  // Before, groups of 16 had the activations of groups of 2.
+  const std::string groups =
+      "x --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 "
+      "--micro-batch-size 1 --microbatch-group-size-per-virtual-pipeline-stage ";
+  CHECK(refusal(groups + "2\n") == "read");
+  CHECK(refusal(groups + "16\n").ends_with("'16'; accepted: 2, as many as stages"));
 }
 
 TEST_CASE("trainer file: slips and contradictions are refused, and YAML's words for no are no") {

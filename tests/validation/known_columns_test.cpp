@@ -108,6 +108,7 @@ TEST_CASE("known columns: a note names the columns of a user's table once") {
     return count;
   };
   CHECK(times({"validate", "--published", "--data", "mine.csv"}) == 1);
+  CHECK(times({"validate", "--published", "--data", "mine.csv", "--json"}) == 1);
   CHECK(times({"validate", "--published", "--data", "mine.csv", "--calibrate-with", "mine.csv"}) ==
         1);
   CHECK(times({"simulate", "--network", "alexnet", "--cluster", "star:1,device=t4", "--batch", "64",

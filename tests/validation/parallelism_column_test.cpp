@@ -124,6 +124,24 @@ TEST_CASE("parallelism: a row that names its replicas is predicted as one that d
   CHECK(value("DDP=8") == value("DDP"));
 }
 
+TEST_CASE("parallelism: what no plan has, and groups that no column has, are refused") {
+  for (const char* text :
+       {"ZeRO-3 + CPU offload", "FSDP with cpu_offload", "FSDP, LoRA", "QLoRA"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).find("is not simulated; accepted: rows ") != std::string::npos);
+  }
+  CHECK(parallelism_refusal("FSDP without offload") == "accepted");
+  for (const char* text :
+       {"FSDP, shard 4, replicate 2", "FSDP (4)", "HSDP 4", "FSDP shard=4", "FSDP, replicate 2"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).find(
+              "names groups of 4, and column zero_group is empty; accepted: column zero_group") !=
+          std::string::npos);
+    CHECK(parallelism_refusal(text, "micro_batch,zero_group", "2,4") == "accepted");
+  }
+  CHECK(parallelism_refusal("FSDP (8)") == "accepted");
+}
+
 TEST_CASE("parallelism: kinds that are named have their degree in a column") {
   const std::string accepted =
       "; accepted: columns tp, pp, cp and ep with micro_batch, the samples of a replica at once, "
