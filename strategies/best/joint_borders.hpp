@@ -18,15 +18,16 @@ namespace parsim::strategies {
                                         const std::vector<std::size_t>& units, const Plan& plan,
                                         const std::vector<std::size_t>& first);
 
-/// Hands units from one stage to another, those between them keep as many, while that makes the
-/// plan faster by estimate; with every cut stages recompute no more than they need to fit
-/// (recomputing_less). Stages that keep fewer micro-batches recompute less, and so have time for
-/// more layers. Nothing if no cut is better, or for a plan without stages.
+/// The plan with other numbers of blocks in its stages, each of which recomputes no more than it
+/// needs to fit (recomputing_less): those that keep fewer micro-batches recompute less, and so have
+/// time for more blocks. The numbers that promise most by the times of kernels, and by the memory
+/// of two cuts, are estimated; fewer of large plans. Nothing if none is better, or for a plan whose
+/// stages are no runs of blocks.
 [[nodiscard]] std::optional<PricedPlan> with_joint_borders(const StrategyInput& input,
                                                            lowering::Estimator& estimator,
                                                            const PricedPlan& start);
 
-/// Adds these for the first plans of different stages, and sorts.
+/// Adds these for the first plans that differ in stages, micro-batches or their order, and sorts.
 void add_joint_borders(const StrategyInput& input, lowering::Estimator& estimator,
                        std::vector<PricedPlan>& sorted);
 
