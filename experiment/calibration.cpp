@@ -212,7 +212,7 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
   RunCalibration calibration;
   calibration.kernels.assign(cluster.devices.size(), 1.0);
   calibration.every_gpu = true;
-  std::vector<double> links, hosts, counts;
+  std::vector<double> links, hosts, counts, missed;
   std::vector<std::string> wanted;
   for (std::size_t m = 0; m < cluster.models.size(); ++m) {
     const DeviceModel& model = cluster.models[m];
@@ -240,6 +240,7 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
       note_power(model, *row, calibration.notes);
       factors.push_back(row->kernels);
       if (row->links) links.push_back(*row->links);
+      if (row->fitted > Seconds{0}) missed.push_back(row->fitted / row->measured);
       if (row->host) hosts.push_back(*row->host);
       if (row->host) counts.push_back(row->devices);
       calibration.by.push_back(*row);
@@ -262,6 +263,10 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     calibration.links = middle_of(links);
     calibration.link_spread = half_width(links, calibration.links, collective_disagreement);
   }
+  // One fit has all rows of a job across machines: what it misses may be kernels or links.
+  const double width = half_width(missed, 1, disagreement);
+  calibration.kernel_spread = std::max(calibration.kernel_spread, width);
+  calibration.link_spread = std::max(calibration.link_spread, width);
   if (!hosts.empty()) calibration.host = middle_of(hosts);
   if (!counts.empty()) calibration.devices = middle_of(counts);
   return calibration;
@@ -318,13 +323,14 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
                       "check its unit of time and its size",
                       named(row), to_text(*row.launch)));
     }
-    if (row.links && *row.links < 1.001 / most) {
+    const bool slowest = row.links && *row.links < 1.001 / most;
+    if (slowest) {
       warnings.push_back(fmt::format(
           "{}:{}: links between machines reach {:.3g} of their rate, where the fit ends; check the "
           "row's cluster",
           row.set, row.name, *row.links));
     }
-    if (row.fitted > row.measured * collective_disagreement) {
+    if (row.collective && row.fitted > row.measured * collective_disagreement) {
       warnings.push_back(
           fmt::format("{}: {} is less than {}, what its links' whole rate takes; check its unit of "
                       "time and its "
@@ -332,6 +338,14 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
                       named(row), to_text(row.measured), to_text(row.fitted)));
     }
     if (row.collective) continue;
+    const double ratio = row.fitted > Seconds{0} ? row.fitted / row.measured : 1;
+    if (std::max(ratio, 1 / ratio) > disagreement && !slowest) {
+      warnings.push_back(
+          fmt::format("{}: {} measured, but {} as fitted with the other rows of its job: rows "
+                      "disagree, or its interconnect or unit of time is another; intervals are "
+                      "wider",
+                      named(row), to_text(row.measured), to_text(row.fitted)));
+    }
     if (row.memory > 1) {
       warnings.push_back(
           fmt::format("{}: as predicted it needs {:.0f} % of its GPU's memory; check "

@@ -36,8 +36,8 @@ struct FittedStep {
   bool between = false;             ///< of a collective, on several machines
   std::optional<Seconds> launch{};  ///< what a small collective takes beyond NCCL's model
   std::string run;                  ///< of a collective: "all-reduce of 4 KiB on 8 GPUs"
-  Seconds measured{};               ///< of a collective
-  Seconds fitted{};                 ///< of a large one between machines, with `links`
+  Seconds measured{};               ///< of a collective, and of a step across machines
+  Seconds fitted{};                 ///< of a large one between machines, and of such a step
 };
 
 /// The terms that fitted rows give a run.

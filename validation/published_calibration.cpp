@@ -292,6 +292,8 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
     for (const std::size_t i : members) {
       fitted[i].kernels = terms.kernels;
       fitted[i].links = terms.links;
+      fitted[i].measured = Seconds{trainings[i]->measured(rows[i])};
+      fitted[i].fitted = Seconds{trainings[i]->step(terms.kernels, terms.links)};
     }
   }
   std::move(collectives.begin(), collectives.end(), std::back_inserter(fitted));

@@ -298,6 +298,33 @@ TEST_CASE("calibration: rows that name their cluster fit the links between its m
                          "check the row's cluster"));
 }
 
+TEST_CASE("calibration: rows across machines that disagree get warnings and wider intervals") {
+  // Before, the fit of both was compared with itself.
+  const auto checked = [](const std::vector<double>& factors) {
+    std::vector<Claim> rows = {measured(1, 1, 16)};
+    for (const double factor : factors) {
+      rows.push_back(measured(2, 2, 16));
+      rows.back().expected *= factor;
+    }
+    const Network network = load_network_of(rows[0]);
+    const Cluster cluster = cluster_of(rows[1]);
+    const auto calibration =
+        experiment::calibration_of(fitted_steps(rows), network, Precision::fp32, cluster);
+    std::size_t disagree = 0;
+    for (const std::string& line :
+         experiment::calibration_warnings(calibration, sim::Fusion::none)) {
+      disagree += line.find("as fitted with the other rows of its job") != std::string::npos;
+    }
+    CHECK((calibration.link_spread > 0) == (disagree > 0));
+    CHECK(calibration.kernel_spread == testing::approx(calibration.link_spread));
+    return disagree;
+  };
+  CHECK(checked({1}) == 0);
+  CHECK(checked({1, 1.05}) == 0);
+  CHECK(checked({1, 2.5}) == 2);
+  CHECK(checked({0.3}) == 1);  // faster than the links' whole rate
+}
+
 TEST_CASE("calibration: rows of the same network count before rows of its kind") {
   experiment::FittedStep mine, other, transformer;
   for (experiment::FittedStep* step : {&mine, &other, &transformer}) step->device = "t4";
