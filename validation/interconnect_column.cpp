@@ -27,8 +27,12 @@ std::string plain(std::string_view text) {
   return kept;
 }
 
-/// The NVLinks of the architecture's data-center card together.
-InsideLinks nvlink_of(const std::string& architecture) {
+/// The NVLinks of a card together: of the architecture's module (SXM), or of the bridges that its
+/// cards take, by their data sheets (A30: 200 GB/s both ways together, H100 PCIe and NVL: 600).
+InsideLinks nvlink_of(const DeviceModel& model) {
+  const std::string& architecture = model.architecture;
+  if (model.measured_type() == "a30") return {LinkKind::nvlink3, 4 * 25.0};
+  if (architecture.starts_with("9") && !is_module(model)) return {LinkKind::nvlink4, 12 * 25.0};
   if (architecture == "6.0") return {LinkKind::nvlink1, 4 * 20.0};
   if (architecture == "7.0") return {LinkKind::nvlink2, 6 * 25.0};
   if (architecture == "8.0") return {LinkKind::nvlink3, 12 * 25.0};
@@ -160,7 +164,7 @@ InsideLinks inside_links(const Claim& claim, const std::string& text, const Devi
                      "accepted: the links of most pairs alone, as in 'PCIe gen4', or column "
                      "cluster with a file of all links");
   }
-  if (nvlink) return nvlink_of(model.architecture);
+  if (nvlink) return nvlink_of(model);
   if (each > 1 && (names_fabric(text) || (text.empty() && has_fabric(model)))) {
     return fabric_of(claim, text, model);
   }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "topologies/topologies.hpp"
 #include "validation/interconnect_column.hpp"
 
 namespace parsim::validation {
@@ -33,6 +34,18 @@ TEST_CASE("network ports: texts, by hand") {
     CAPTURE(text);
     CHECK(!network_ports(text));
   }
+}
+
+TEST_CASE("network ports: NVLink of cards is that of their bridges") {
+  const auto rate = [](const std::string& gpu) {
+    return inside_links({}, "NVLink", topologies::device_model(gpu, "test"), 2).rate;
+  };
+  CHECK(rate("a30") == 100);
+  CHECK(rate("h100-nvl") == 300);
+  CHECK(rate("h100-pcie") == 300);
+  CHECK(rate("h100-sxm5") == 450);
+  CHECK(rate("a100-sxm4-80") == 300);
+  CHECK(rate("rtx-3090") == 56.25);
 }
 
 }  // namespace parsim::validation
