@@ -341,8 +341,8 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
     const double ratio = row.fitted > Seconds{0} ? row.fitted / row.measured : 1;
     if (std::max(ratio, 1 / ratio) > disagreement && !slowest) {
       warnings.push_back(
-          fmt::format("{}: {} measured, but {} as fitted with the other rows of its job: rows "
-                      "disagree, or its interconnect or unit of time is another; intervals are "
+          fmt::format("{}: {} measured, but the fit to all rows of its job gives {}: the rows "
+                      "disagree, or its interconnect or unit of time is wrong; intervals are "
                       "wider",
                       named(row), to_text(row.measured), to_text(row.fitted)));
     }

@@ -47,7 +47,7 @@ struct LayoutFile {
   std::optional<strategies::ShareRule> shares;
   // Only of files of trainers (trainer_file.hpp):
   std::optional<std::int64_t> batch;
-  /// Each of so many has as many samples of a micro-batch as the others. 1: they may differ.
+  /// So many get equal numbers of samples of a micro-batch; 1: the numbers may differ.
   std::int64_t replicas = 1;
   std::optional<Precision> precision, reduce_precision;
   /// Gradients are reduced in the precision of the weights, whichever options decide on.

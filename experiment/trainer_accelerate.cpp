@@ -99,7 +99,7 @@ void check_machines(const TrainerWords& words, std::int64_t machines) {
   throw InputError(
       words.where(machines_at),
       fmt::format("{} for GPUs of {}", counted(stated, "machine"), counted(machines, "machine")),
-      "accepted: each machine, or a hostfile of those that are used");
+      fmt::format("accepted: {}, or a hostfile of those that are used", machines));
 }
 
 /// What accelerate itself refuses of the sizes of a parallelism (parallelism_config.py,

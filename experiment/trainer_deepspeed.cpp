@@ -212,7 +212,8 @@ LayoutFile of_deepspeed(TrainerWords words, const Network& network, const Cluste
   file.sums_in_weights = !file.reduce_precision;  // engine.py, communication_data_type
   const bool gathers = *file.zero_stage == 3;
   constexpr std::string_view fetch_at = "zero_optimization.stage3_use_all_reduce_for_fetch_params";
-  if (gathers && words.is_on(fetch_at)) words.refuse(fetch_at, "false, as parsim all-gathers");
+  if (gathers && words.is_on(fetch_at))
+    words.refuse(fetch_at, "false, as parsim simulates all-gathers");
   std::optional<std::int64_t> automatic = square_of_hidden(network);
   if (automatic && gathers) automatic = *automatic * 9 / 10;
   set_bucket(words,

@@ -14,7 +14,7 @@ namespace parsim::experiment {
 /// between matrix products.
 void follow_trainer(const LayoutFile& file, Request& request);
 
-/// Throws InputError where not each of a trainer's replicas has as many samples of a micro-batch.
+/// Throws InputError if the replicas of a trainer would get unequal numbers of samples.
 void check_replicas(const LayoutFile& file, std::int64_t micro_batches, std::int64_t batch);
 
 /// A plan's file: with --fusion its memory is that of the framework whose kernels run. Throws

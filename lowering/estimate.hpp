@@ -34,7 +34,7 @@ struct StepInput {
   /// Called before each estimate, of time or memory; throws when the plan is no longer wanted. May
   /// be empty.
   std::function<void()> poll{};
-  /// Priced is the plan that this makes of the one that is asked for; may be empty.
+  /// Makes the plan that is priced from the one that is asked for; may be empty.
   std::function<Plan(const Plan&)> as_run{};
   /// Of replicas that are alike only one is priced; the step is the same. False: all of them are.
   bool folds = true;

@@ -79,7 +79,7 @@ struct WeightGather {
 /// forward all but the last unit, which the backward pass begins with, after backward all. So does
 /// FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, post_forward, post_backward;
 /// _runtime_utils.py, _post_forward_reshard), where the root, or the head's unit, is not freed
-/// after forward. Units of experts, which fewer devices share, have none that is kept.
+/// after forward. Of divided experts, no unit is kept.
 std::vector<std::size_t> freed_after(bool keeps_last, std::vector<std::size_t>& resident);
 /// By unit: elements of the whole groups.
 [[nodiscard]] std::vector<std::int64_t> elements_of(const std::vector<SyncGroup>& groups);

@@ -146,7 +146,7 @@ TEST_CASE(
     "accelerate: a number of machines that the GPUs contradict, and words for a truth value") {
   CHECK(accelerate_file("MULTI_GPU\nnum_machines: 2\n").notes.empty());
   CHECK(accelerate_refused("MULTI_GPU\nnum_machines: 1\n") ==
-        "a.yaml:4:num-machines: 1 machine for GPUs of 2 machines; accepted: each machine, or a "
+        "a.yaml:4:num-machines: 1 machine for GPUs of 2 machines; accepted: 2, or a "
         "hostfile of those that are used");
   const std::string reshard =
       "FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"

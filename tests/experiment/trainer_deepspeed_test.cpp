@@ -95,7 +95,7 @@ TEST_CASE("deepspeed: weights fetched by all-reduces are refused, where stage 3 
   const std::string text = ", \"stage3_use_all_reduce_for_fetch_params\": true}";
   CHECK(testing::refusal_of([&] {
           (void)deepspeed_file("\"zero_optimization\": {\"stage\": 3" + text);
-        }).ends_with("accepted: false, as parsim all-gathers"));
+        }).ends_with("accepted: false, as parsim simulates all-gathers"));
   CHECK(deepspeed_file("\"zero_optimization\": {\"stage\": 2" + text).zero_stage == 2);
 }
 

@@ -313,7 +313,7 @@ TEST_CASE("calibration: rows across machines that disagree get warnings and wide
     std::size_t disagree = 0;
     for (const std::string& line :
          experiment::calibration_warnings(calibration, sim::Fusion::none)) {
-      disagree += line.find("as fitted with the other rows of its job") != std::string::npos;
+      disagree += line.find("the fit to all rows of its job gives") != std::string::npos;
     }
     CHECK((calibration.link_spread > 0) == (disagree > 0));
     CHECK(calibration.kernel_spread == testing::approx(calibration.link_spread));
