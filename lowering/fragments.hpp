@@ -21,6 +21,7 @@
 #include "lowering/gradient_flow.hpp"
 #include "lowering/reshard.hpp"
 #include "lowering/ring.hpp"
+#include "lowering/structure.hpp"
 #include "lowering/sync.hpp"
 
 namespace parsim::lowering {
@@ -187,20 +188,6 @@ struct SumFragment {
     std::erase_if(all, [&](DeviceId device) { return group.find(device) == group.devices.size(); });
     return all;
   }
-};
-
-/// Facts about the network alone.
-struct Structure {
-  explicit Structure(const Network& network);
-  GradientFlow flow;
-  std::vector<std::vector<Shape>> inputs;               ///< by layer, of its operands
-  std::vector<std::vector<Consumer>> readers;           ///< by layer
-  std::vector<std::vector<std::int32_t>> reader_index;  ///< [layer][input]: position in readers
-  std::vector<std::size_t> first_edge;  ///< by layer, of its inputs; then the number of all edges
-  std::vector<std::vector<LayerId>> users;  ///< by parameter
-  /// By layer: the first layer that does the same among neighbours that do the same, so that their
-  /// fragments are equal: most layers of a transformer are like those of its second block.
-  std::vector<LayerId> like;
 };
 
 /// What fragments are priced by.

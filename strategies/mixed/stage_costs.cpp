@@ -1,5 +1,6 @@
 #include "strategies/mixed/stage_costs.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -24,8 +25,7 @@ namespace parsim::strategies::mixed {
 StageCosts::StageCosts(const StrategyInput& input, const std::vector<DeviceClass>& classes)
     : input_(input),
       classes_(classes),
-      flow_(lowering::gradient_flow(input.network)),
-      readers_(consumers(input.network)),
+      structure_(input.network),
       first_(first_layers_of_blocks(input.network)),
       boundary_(boundary_bytes(input.network, input.precision)),
       bytes_(lowering::kept_bytes(input.network, input.precision)) {
@@ -70,6 +70,18 @@ const std::vector<double>& StageCosts::until(std::size_t of_class, std::size_t t
   return passes(of_class, tensor, samples).all;
 }
 
+bool StageCosts::repeats(std::size_t layer, const std::vector<std::vector<Cut>>& split) const {
+  const std::size_t first = structure_.like[layer].index();
+  if (first == layer || split[first] != split[layer] || dropped_[first] != dropped_[layer]) {
+    return false;
+  }
+  const std::vector<Consumer>&own = structure_.readers[layer], &others = structure_.readers[first];
+  return std::equal(own.begin(), own.end(), others.begin(), others.end(),
+                    [&](const Consumer& a, const Consumer& b) {
+                      return split[a.layer.index()] == split[b.layer.index()];
+                    });
+}
+
 const StageCosts::Passes& StageCosts::passes(std::size_t of_class, std::size_t tensor,
                                              std::int64_t samples) {
   const auto [at, fresh] = passes_.try_emplace({of_class, tensor, samples});
@@ -81,28 +93,38 @@ const StageCosts::Passes& StageCosts::passes(std::size_t of_class, std::size_t t
   const std::vector<DeviceId> devices = group(of_class, tensor);
   times.assign(blocks() + 1, 0);
   weights.assign(blocks() + 1, 0);
-  tensor::ExposedExchange exposed(input_, tensor);
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const LayerId id{l};
-    const Part part = tensor::part_of(network, id, split[l], samples);
-    double time = layer_time(input_, flow_, id, part, devices[0]).count();
-    const double exchanged = tensor::exchange_time(input_, readers_, split, id, samples, devices);
-    const bool product = network.layers[l].kind.as<Dense>() != nullptr;
-    time += exposed.next_to(time, exchanged, product, tensor::held_whole(split[l]));
-    double& sum = times[block_[l] + 1];
-    sum += time;
+  const auto price = [&](LayerId id) {
+    const Part part = tensor::part_of(network, id, split[id.index()], samples);
     const auto kernel = [&](Pass pass) {
       return kernel_time(input_.cost, network, id, part, pass, devices[0], input_.precision,
                          input_.reduce_precision)
           .time.count();
     };
-    if (!network.layers[l].parameters.empty() && product) {
-      weights[block_[l] + 1] += kernel(Pass::backward_weights);
-    }
+    LayerTimes layer;
+    layer.both = layer_time(input_, structure_.flow, id, part, devices[0]).count();
+    layer.exchanged =
+        tensor::exchange_time(input_, structure_.readers, split, id, samples, devices);
+    if (dropped_[id.index()]) layer.forward = kernel(Pass::forward);
+    const Layer& own = network[id];
+    const bool product = own.kind.as<Dense>() != nullptr;
+    if (product && !own.parameters.empty()) layer.weights = kernel(Pass::backward_weights);
+    return layer;
+  };
+  tensor::ExposedExchange exposed(input_, tensor);
+  std::vector<LayerTimes> priced;  // by layer
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerTimes layer =
+        repeats(l, split) ? priced[structure_.like[l].index()] : price(LayerId{l});
+    priced.push_back(layer);
+    const bool product = network.layers[l].kind.as<Dense>() != nullptr;
+    double& sum = times[block_[l] + 1];
+    sum += layer.both +
+           exposed.next_to(layer.both, layer.exchanged, product, tensor::held_whole(split[l]));
+    weights[block_[l] + 1] += layer.weights;
     if (!dropped_[l]) continue;
-    sum += kernel(Pass::forward);
+    sum += layer.forward;
     const bool sums = tensor > 1 && split[l][0].dim == Dim::in_channel;
-    if (sums) sum += exchanged / 2;  // that of forward
+    if (sums) sum += layer.exchanged / 2;  // that of forward
   }
   for (std::size_t b = 0; b < blocks(); ++b) {
     times[b + 1] += times[b];
@@ -161,7 +183,7 @@ const StageCosts::Activations& StageCosts::activations(std::size_t tensor, std::
   const std::vector<std::vector<Cut>>& split = cuts(tensor);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
-    if (flow_.source[l]) continue;
+    if (structure_.flow.source[l]) continue;
     const std::size_t b = block_[l];
     const auto elements =
         static_cast<double>(tensor::part_of(network, LayerId{l}, split[l], samples).out.volume());

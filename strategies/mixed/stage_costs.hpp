@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "lowering/gradient_flow.hpp"
+#include "lowering/structure.hpp"
 #include "strategies/mixed/classes.hpp"
 
 namespace parsim::strategies::mixed {
@@ -93,11 +93,20 @@ class StageCosts {
     std::vector<double> dropped;   ///< by block: bytes that are made again
     std::vector<double> gradient;  ///< by block: the largest gradient and its input's
   };
+  /// Seconds of a layer.
+  struct LayerTimes {
+    double both = 0;       ///< forward and backward
+    double exchanged = 0;  ///< within a tensor-parallel group
+    double forward = 0;    ///< once more, if recomputed
+    double weights = 0;    ///< weight gradients of a product
+  };
   /// Seconds of the first n blocks: all of forward and backward, and of it the weight gradients.
   struct Passes {
     std::vector<double> all, weights;
   };
   const std::vector<std::vector<Cut>>& cuts(std::size_t tensor);
+  /// Whether a layer takes as long as the first that is like it, which has been priced before.
+  [[nodiscard]] bool repeats(std::size_t layer, const std::vector<std::vector<Cut>>& split) const;
   const Passes& passes(std::size_t of_class, std::size_t tensor, std::int64_t samples);
   std::vector<double> by_range(const StageShape& shape, std::vector<double> Passes::*kind);
   const std::vector<double>& until(std::size_t of_class, std::size_t tensor, std::int64_t samples);
@@ -117,8 +126,7 @@ class StageCosts {
 
   const StrategyInput& input_;
   const std::vector<DeviceClass>& classes_;
-  lowering::GradientFlow flow_;
-  std::vector<std::vector<Consumer>> readers_;
+  lowering::Structure structure_;
   std::vector<std::size_t> first_;  ///< by block its first layer
   std::vector<std::size_t> block_;  ///< by layer
   std::vector<double> boundary_;    ///< by layer: a sample's bytes that cross from before it

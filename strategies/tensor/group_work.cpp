@@ -13,12 +13,10 @@ bool by_token(const std::vector<Cut>& cuts) { return !cuts.empty() && cuts[0].di
 
 Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts, std::int64_t samples,
              std::int32_t zigzag) {
-  std::size_t degree = 1;
-  for (const Cut& cut : cuts) degree *= cut.sizes.size();
-  LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, false, {}};
+  LayerPlan plan{cuts, {DeviceId{0}}, {}, false, {}};  // of the first part alone, the largest
   plan.zigzag = zigzag;
   const std::vector<Cell> parts = cells(network, id, plan, samples);
-  return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
+  return parts.empty() ? Part{} : parts[0].part;
 }
 
 double exchange_time(const StrategyInput& input, const std::vector<std::vector<Consumer>>& readers,
