@@ -351,10 +351,11 @@ void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups
     }
   };
   for (const std::vector<std::size_t>& units : gathered) {
+    const UnitsByLayer of_layer = units_by_layer(groups, units);
     for (std::size_t stage = 0; stage < parts_.members.size(); ++stage) {
-      add(units, most_gathered(units_by_visit(parts_.forward_visits[stage], groups, units),
-                               units_by_visit(parts_.backward_visits[stage], groups, units),
-                               elements, weights));
+      add(units, most_gathered(units_by_visit(parts_.forward_visits[stage], of_layer),
+                               units_by_visit(parts_.backward_visits[stage], of_layer), elements,
+                               weights));
     }
   }
   if (!lets_go) return;
@@ -369,7 +370,7 @@ void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups
       add(units, std::min(elements[units[0]], most_flattened) * gradient_);
       continue;
     }
-    add(units, most_filled(filled_by_visit(back, groups, units), gradients));
+    add(units, most_filled(filled_by_visit(back, units_by_layer(groups, units)), gradients));
   }
 }
 

@@ -43,7 +43,7 @@ const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
   const bool late = slot.direction == Direction::backward && parts_.plan->schedule.late_gathers;
   std::vector<std::size_t> ends;  // by list: the visit after the last that uses it
   for (std::size_t t = 0; t < weight_units_.size(); ++t) {
-    const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
+    const UnitsByVisit needs = units_by_visit(visits, units_by_layer(sharded_, weight_units_[t]));
     for (WeightGather& gather : weight_gathers(needs, elements_, memory[t], late)) {
       fresh.all.push_back(std::move(gather));
     }

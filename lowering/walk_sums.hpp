@@ -67,7 +67,7 @@ const std::vector<GradientBufferReuse>& Walk<Sink>::buffer_reuses(
   if (!fresh || forwards || !scatters_) return all;  // else gradients stay until the last one
   for (const std::vector<std::size_t>& units : gradient_units_) {
     for (const GradientBufferReuse& reuse :
-         gradient_buffer_reuses(filled_by_visit(visits, sharded_, units))) {
+         gradient_buffer_reuses(filled_by_visit(visits, units_by_layer(sharded_, units)))) {
       all.push_back(reuse);
     }
   }

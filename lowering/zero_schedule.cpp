@@ -18,25 +18,29 @@ struct InMemory {
 
 }  // namespace
 
-UnitsByVisit units_by_visit(std::span<const LayerVisit> visits,
-                            const std::vector<SyncGroup>& groups,
+UnitsByLayer units_by_layer(const std::vector<SyncGroup>& groups,
                             std::span<const std::size_t> units) {
-  std::map<LayerId, std::vector<std::size_t>> of_layer;
+  UnitsByLayer of_layer;
   for (const std::size_t unit : units) {
-    for (const LayerId id : groups[unit].layers) of_layer[id].push_back(unit);
+    for (const LayerId id : groups[unit].layers) {
+      if (id.index() >= of_layer.size()) of_layer.resize(id.index() + 1);
+      of_layer[id.index()].push_back(unit);
+    }
   }
-  UnitsByVisit used;
-  for (const LayerVisit& visit : visits) {
-    const auto found = of_layer.find(visit.layer);
-    used.push_back(found == of_layer.end() ? std::vector<std::size_t>{} : found->second);
+  return of_layer;
+}
+
+UnitsByVisit units_by_visit(std::span<const LayerVisit> visits, const UnitsByLayer& units) {
+  UnitsByVisit used(visits.size());
+  for (std::size_t t = 0; t < visits.size(); ++t) {
+    const std::size_t layer = visits[t].layer.index();
+    if (layer < units.size()) used[t] = units[layer];
   }
   return used;
 }
 
-UnitsByVisit filled_by_visit(std::span<const LayerVisit> visits,
-                             const std::vector<SyncGroup>& groups,
-                             std::span<const std::size_t> units) {
-  UnitsByVisit filled = units_by_visit(visits, groups, units);
+UnitsByVisit filled_by_visit(std::span<const LayerVisit> visits, const UnitsByLayer& units) {
+  UnitsByVisit filled = units_by_visit(visits, units);
   for (std::size_t t = 0; t < visits.size(); ++t) {
     if (visits[t].forward) filled[t].clear();
   }

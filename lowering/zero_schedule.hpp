@@ -17,17 +17,20 @@ namespace parsim::lowering {
 /// The units that each layer visit uses, each once.
 using UnitsByVisit = std::vector<std::vector<std::size_t>>;
 
-/// The units whose parameters each visit uses, by visit.
-///
+/// By layer, as far as any has one: the units whose parameters it uses.
+using UnitsByLayer = std::vector<std::vector<std::size_t>>;
+
 /// units   indices in `groups`; other groups are ignored
-[[nodiscard]] UnitsByVisit units_by_visit(std::span<const LayerVisit> visits,
-                                          const std::vector<SyncGroup>& groups,
+[[nodiscard]] UnitsByLayer units_by_layer(const std::vector<SyncGroup>& groups,
                                           std::span<const std::size_t> units);
+
+/// The units whose parameters each visit uses, by visit.
+[[nodiscard]] UnitsByVisit units_by_visit(std::span<const LayerVisit> visits,
+                                          const UnitsByLayer& units);
 
 /// The units whose gradients each visit adds to: those of backward visits only.
 [[nodiscard]] UnitsByVisit filled_by_visit(std::span<const LayerVisit> visits,
-                                           const std::vector<SyncGroup>& groups,
-                                           std::span<const std::size_t> units);
+                                           const UnitsByLayer& units);
 
 /// Groups sharded at `zero_stage` or higher, one list for each set of devices: the groups of a list
 /// share a memory limit.
