@@ -133,8 +133,9 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
   return start;
 }
 
-Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimator, Staged start,
-                       const std::function<Plan(const std::vector<std::size_t>&)>& make) {
+Staged relieve_fullest(
+    const StrategyInput& input, lowering::Estimator& estimator, Staged start,
+    const std::function<std::optional<Plan>(const std::vector<std::size_t>&)>& make) {
   constexpr int most_tries = 200;
   const std::int64_t first_kernel = first_kernel_of(input.network);
   const std::vector<std::size_t> units = units_of(input.network, input.granularity);
@@ -149,9 +150,10 @@ Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimato
         for (const std::ptrdiff_t count : {1, 4}) {
           if (to == from || tries == most_tries) continue;
           const auto first = handed_over(units, first_kernel, now.first, from, to, count);
-          if (!first) continue;
+          std::optional<Plan> plan = first ? make(*first) : std::nullopt;
+          if (!plan) continue;
           ++tries;
-          Staged other{*first, make(*first)};
+          Staged other{*first, *std::move(plan)};
           const Excess then = excess_of(input, estimated_memory(estimator, other.plan));
           if (std::pair(then.sum, then.most) >= std::pair(least.sum, least.most)) continue;
           least = then;

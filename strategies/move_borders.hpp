@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "lowering/estimate.hpp"
@@ -31,9 +32,11 @@ struct Staged {
 
 /// Moves borders so that stages on the fullest devices hand layers, or blocks, to stages with free
 /// memory, until the plan fits: greedily, one move at a time. Returns the start if it gets nowhere.
-/// Memory options are the plan's own; what the moves cost in time is not looked at.
+/// Memory options are the plan's own.
+///
+/// make   the plan of other first layers; nothing if its step would be too long
 [[nodiscard]] Staged relieve_fullest(
     const StrategyInput& input, lowering::Estimator& estimator, Staged start,
-    const std::function<Plan(const std::vector<std::size_t>&)>& make);
+    const std::function<std::optional<Plan>(const std::vector<std::size_t>&)>& make);
 
 }  // namespace parsim::strategies

@@ -234,14 +234,17 @@ Arrangement cut_as(Arrangement arrangement, const Plan& plan) {
 }
 
 /// A plan that does not fit, with borders between stages moved until it does; nothing if that is
-/// not possible or no better than `limit`.
+/// not possible, takes a device more than `enough`, or is no better than `limit`.
 std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& estimator,
-                             Arranging& arranging, Found over, const Price& limit) {
+                             Arranging& arranging, Found over, Seconds enough, const Price& limit) {
   if (over.arrangement.cut.first.size() < 2) return std::nullopt;
   const StrategyInput asked = with_options(input, over.candidate.memory);
-  const auto make = [&](const std::vector<std::size_t>& first) {
+  // A step is taken to be as much longer as its busiest device works longer.
+  const Seconds stretch = over.candidate.price.step / arranging.busiest(over.arrangement);
+  const auto make = [&](const std::vector<std::size_t>& first) -> std::optional<Plan> {
     Arrangement other = over.arrangement;
     other.cut.first = first;
+    if (stretch * arranging.busiest(other) > enough) return std::nullopt;
     return with_memory_options(asked, in_order(arranging.plan_of(other), over.candidate.schedule));
   };
   Staged moved = relieve_fullest(
@@ -315,7 +318,8 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     return work <= most_work || (found.empty() && (best.fits() || work <= 2 * most_work));
   };
   while (goes_on()) {
-    const Seconds enough = best.fits() ? best.step * margin : lowering::Estimator::unlimited;
+    const Seconds fastest = best.fits() ? best.step : lowering::Estimator::unlimited;
+    const Seconds enough = fastest * margin;
     std::optional<Placed> one;
     if (!best.fits() && ++unfit > fewest_unfit) one = placements.next_that_fits();
     if (!one) {
@@ -378,9 +382,9 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       if (same) continue;
       std::optional<Found> relieved;
       try {
-        relieved =
-            relieve(group.input, estimator, group.arranging,
-                    {candidate, cut_as(arrangement, candidate.plan), &group, degrees}, worst);
+        relieved = relieve(group.input, estimator, group.arranging,
+                           {candidate, cut_as(arrangement, candidate.plan), &group, degrees},
+                           fastest, worst);
       } catch (const OutOfTime&) {
         break;
       }

@@ -277,7 +277,7 @@ void MemorySearch::add_variants(const Plan& plan, const PricedPlan& like, const 
       // Walking through a step takes much longer than finding out that it does not fit.
       if (!one.price.fits() && !relievable && limit.fits()) continue;
       if (limit.fits() && least_step() >= most) break;  // and more so with more recomputation
-      if (r == 0 && limit.fits()) one.price.step = least_step();
+      if (limit.fits()) one.price.step = least_step();
       if (relievable) over->push_back(one);
       if (one.price.fits()) {
         one.plan = with_less_recompute(std::move(one.plan), rule);

@@ -63,6 +63,9 @@ class Arranging {
   /// updates free. Much quicker than `arrange`.
   [[nodiscard]] double least_step(const ParallelDegrees& degrees,
                                   const std::vector<DeviceId>& devices);
+  /// Of the device that computes longest with these stages, the kernels of all micro-batches: no
+  /// step takes less.
+  [[nodiscard]] double busiest(const Arrangement& arrangement);
 
  private:
   /// A device of each kind that a stage has, with the largest share of samples that it gets.
