@@ -234,9 +234,11 @@ Arrangement cut_as(Arrangement arrangement, const Plan& plan) {
 }
 
 /// A plan that does not fit, with borders between stages moved until it does; nothing if that is
-/// not possible, takes a device more than `enough`, or is no better than `limit`.
+/// not possible, takes a device more than `enough`, or is no better than `limit`. Adds to `tries`
+/// how many cuts it tried.
 std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& estimator,
-                             Arranging& arranging, Found over, Seconds enough, const Price& limit) {
+                             Arranging& arranging, Found over, Seconds enough, const Price& limit,
+                             std::size_t& tries) {
   if (over.arrangement.cut.first.size() < 2) return std::nullopt;
   const StrategyInput asked = with_options(input, over.candidate.memory);
   // A step is taken to be as much longer as its busiest device works longer.
@@ -245,6 +247,7 @@ std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& es
     Arrangement other = over.arrangement;
     other.cut.first = first;
     if (stretch * arranging.busiest(other) > enough) return std::nullopt;
+    ++tries;
     return with_memory_options(asked, in_order(arranging.plan_of(other), over.candidate.schedule));
   };
   Staged moved = relieve_fullest(
@@ -307,12 +310,14 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
   constexpr std::size_t most_work = 12'000'000, much_work = 100'000;  // see walked
   constexpr std::size_t some_work = 1'000'000;    // when forecasts are to be relied on
   constexpr std::size_t hopeless_work = 200'000;  // counts for what surely does not fit
+  constexpr std::size_t most_in_vain = 1500;      // cuts of plans that no cut lets fit
   std::list<Grouped> groups;
   for (const GroupOptions& options : group_options(input)) groups.emplace_back(input, options);
   MemorySearch memory(input, estimator);
   std::vector<Found> found;
   Price best = limit;
   std::size_t work = 0, unfit = 0;  ///< placements tried before any plan fits
+  std::size_t in_vain = 0;
   Placements placements(groups, estimator);
   const auto goes_on = [&] {
     return work <= most_work || (found.empty() && (best.fits() || work <= 2 * most_work));
@@ -376,6 +381,8 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     for (const PricedPlan& candidate : over) {
       if (fits && candidate.memory.recompute != Recompute::none) continue;
       if (failed && walked(input, one->degrees) > much_work) break;
+      if (best.fits() && in_vain >= most_in_vain) break;
+      std::size_t tries = 0;
       const bool same = done != nullptr && done->schedule == candidate.schedule &&
                         done->memory.zero_stage == candidate.memory.zero_stage &&
                         done->memory.zero_group == candidate.memory.zero_group;
@@ -384,7 +391,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
       try {
         relieved = relieve(group.input, estimator, group.arranging,
                            {candidate, cut_as(arrangement, candidate.plan), &group, degrees},
-                           fastest, worst);
+                           fastest, worst, tries);
       } catch (const OutOfTime&) {
         break;
       }
@@ -393,6 +400,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
         done = &candidate;
       } else {
         failed = true;
+        in_vain += tries;
       }
     }
     for (const Found& other : found) {
