@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "topologies/card_links.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/affirmed_words.hpp"
 #include "validation/measurements.hpp"
@@ -27,19 +28,11 @@ std::string plain(std::string_view text) {
   return kept;
 }
 
-/// The NVLinks of a card together: of the architecture's module (SXM), or of the bridges that its
-/// cards take, by their data sheets (A30: 200 GB/s both ways together, H100 PCIe and NVL: 600).
-InsideLinks nvlink_of(const DeviceModel& model) {
-  const std::string& architecture = model.architecture;
-  if (model.measured_type() == "a30") return {LinkKind::nvlink3, 4 * 25.0};
-  if (architecture.starts_with("9") && !is_module(model)) return {LinkKind::nvlink4, 12 * 25.0};
-  if (architecture == "6.0") return {LinkKind::nvlink1, 4 * 20.0};
-  if (architecture == "7.0") return {LinkKind::nvlink2, 6 * 25.0};
-  if (architecture == "8.0") return {LinkKind::nvlink3, 12 * 25.0};
-  if (architecture.starts_with("9")) return {LinkKind::nvlink4, 18 * 25.0};
-  if (architecture.starts_with("10")) return {LinkKind::nvlink5, 18 * 50.0};
-  // Bridges between consumer cards.
-  return {architecture < std::string("8") ? LinkKind::nvlink2 : LinkKind::nvlink3, 56.25};
+InsideLinks nvlink_of(const Claim& claim, std::string_view text, const DeviceModel& model) {
+  if (const auto links = topologies::card_links(model)) return {links->kind, links->gigabytes};
+  throw InputError(location_of(claim, "interconnect"),
+                   fmt::format("'{}', and {} has no NVLink", text, model.name),
+                   "accepted: PCIe, as in 'PCIe gen4', or a GPU with NVLink in column gpu");
 }
 
 /// Of x16 what the text's lanes are: "PCIe gen4 x8".
@@ -128,7 +121,7 @@ InsideLinks fabric_of(const Claim& claim, std::string_view text, const DeviceMod
 
 constexpr std::string_view accepted_links =
     "accepted: a text that names NVLink, NVSwitch, Infinity Fabric or PCIe, and between machines "
-    "ports with their rate, as in 'NVLink4 + 8x400 Gb/s'";
+    "ports with their rate, as in 'NVLink4 + 8x400 Gb/s' or 'NVLink4 + 400 Gb/s per GPU'";
 
 /// Throws InputError for a text that does not say what connects GPUs.
 [[noreturn]] void refuse_interconnect(const Claim& claim, std::string_view text) {
@@ -164,7 +157,7 @@ InsideLinks inside_links(const Claim& claim, const std::string& text, const Devi
                      "accepted: the links of most pairs alone, as in 'PCIe gen4', or column "
                      "cluster with a file of all links");
   }
-  if (nvlink) return nvlink_of(model);
+  if (nvlink && (each > 1 || topologies::card_links(model))) return nvlink_of(claim, text, model);
   if (each > 1 && (names_fabric(text) || (text.empty() && has_fabric(model)))) {
     return fabric_of(claim, text, model);
   }
@@ -180,7 +173,12 @@ NetworkPorts ports_between(const Claim& claim, std::string_view text, std::int64
     throw InputError(location_of(claim, "interconnect"), "empty, but the row has several machines",
                      std::string(accepted_links));
   }
-  const std::optional<NetworkPorts> ports = network_ports(text);
+  const auto& [ports, unread] = read_ports(text);
+  if (!ports && !unread.empty()) {
+    throw InputError(location_of(claim, "interconnect"),
+                     fmt::format("'{}', where the meaning of '{}' is not known", text, unread),
+                     std::string(accepted_links));
+  }
   if (!ports) refuse_interconnect(claim, text);
   return {ports->each_gpu ? ports->count * gpus : ports->count, ports->gigabits};
 }

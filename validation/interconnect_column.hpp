@@ -28,15 +28,20 @@ struct InsideLinks {
 
 /// The network ports of a machine, from texts such as "8x HDR 200 Gb/s", "8xNDR", "InfiniBand FDR
 /// (56 Gb/s)", "50 GB/s", "400 Gb/s per GPU"; a rate beyond 400 Gb/s, or its generation's, is that
-/// of all ports together. Nothing if the text has neither, or numbers of another meaning. Rates of
-/// NVLink, Infinity Fabric and PCIe are no ports.
+/// of all ports together.
 struct NetworkPorts {
   std::int64_t count = 1;
   double gigabits = 100;  ///< of one port
   bool each_gpu = false;  ///< `count` is that of a GPU
   friend bool operator==(const NetworkPorts&, const NetworkPorts&) = default;
 };
-[[nodiscard]] std::optional<NetworkPorts> network_ports(std::string_view interconnect);
+/// None where the text names no rate, or has numbers, counts or shares ("per rack") of an unknown
+/// meaning, of which `unread` shows one. Rates of NVLink, Infinity Fabric and PCIe are no ports.
+struct ReadPorts {
+  std::optional<NetworkPorts> ports;
+  std::string unread;
+};
+[[nodiscard]] ReadPorts read_ports(std::string_view interconnect);
 /// The ports of a machine of `gpus`. Throws InputError for a text without, or none.
 [[nodiscard]] NetworkPorts ports_between(const Claim& claim, std::string_view text,
                                          std::int64_t gpus);

@@ -402,7 +402,7 @@ TEST_CASE("own rows: without their machines or the network between these, rows a
   CHECK(testing::refusal_of([&] { machines(",n_gpus,nodes", ",16,2"); }) ==
         "mine:2:interconnect: empty, but the row has several machines; accepted: a text that names "
         "NVLink, NVSwitch, Infinity Fabric or PCIe, and between machines ports with their rate, as "
-        "in 'NVLink4 + 8x400 Gb/s'");
+        "in 'NVLink4 + 8x400 Gb/s' or 'NVLink4 + 400 Gb/s per GPU'");
 }
 
 TEST_CASE("own rows: links that are assumed get a line for the file") {

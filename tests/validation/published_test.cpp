@@ -216,7 +216,7 @@ TEST_CASE("published: an unknown interconnect is refused by name, not taken for 
   };
   const std::string accepted =
       "accepted: a text that names NVLink, NVSwitch, Infinity Fabric or PCIe, and between machines "
-      "ports with their rate, as in 'NVLink4 + 8x400 Gb/s'";
+      "ports with their rate, as in 'NVLink4 + 8x400 Gb/s' or 'NVLink4 + 400 Gb/s per GPU'";
   CHECK(reason("1,8,8", "NVLnk") ==
         "c:2:interconnect: 'NVLnk'; " + accepted + "; did you mean 'NVLink'?");
   CHECK(reason("1,8,8", "CAPI") == "c:2:interconnect: 'CAPI'; " + accepted);
