@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "experiment/trainer_words.hpp"
 #include "validation/affirmed_words.hpp"
 #include "validation/published_machines.hpp"
 
@@ -143,19 +145,61 @@ void check_degree(const Claim& claim, std::string_view text, const Kind& kind) {
          "column zero_group, the GPUs that hold one copy of the states together");
 }
 
-/// "shard 4, replicate 4": states are sharded in groups.
+/// A number after a word: "8", "2 nodes", "2x8".
+struct Named {
+  std::int64_t first = 0;
+  std::int64_t second = 0;  ///< of "2x8"
+  bool nodes = false;
+};
+
+std::optional<Named> named_at(std::string_view rest) {
+  const std::string_view text = number_at(rest);
+  const auto first = to_number<std::int64_t>(text);
+  if (!first) return std::nullopt;
+  rest.remove_prefix(static_cast<std::size_t>(text.data() - rest.data()) + text.size());
+  Named named{*first};
+  if (rest.starts_with('_')) rest.remove_prefix(1);
+  named.nodes = rest.starts_with("node") || rest.starts_with("machine");
+  if (!rest.empty() && is_digit(rest.front())) {
+    named.second = to_number<std::int64_t>(number_at(rest)).value_or(0);
+  }
+  return named;
+}
+
+void check_nodes(const Claim& claim, std::int64_t named) {
+  const std::int64_t nodes = nodes_of(claim);
+  if (named == nodes) return;
+  refuse(claim, fmt::format("names {} machines, and the row has {}", named, nodes),
+         "the same number in both");
+}
+
+/// "shard 4, replicate 4": states are sharded in groups. HSDP shards in a machine.
 void check_groups(const Claim& claim, std::string_view text) {
   if (!column(claim, "zero_group").empty()) return;
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  const bool hybrid = shards_in_machines(claim);
+  const std::int64_t group = hybrid ? std::max<std::int64_t>(1, gpus / nodes_of(claim)) : gpus;
   for (const std::string_view word : {"shard", "hsdp", "hybrid_shard"}) {
-    for (const std::string_view rest : after(text, word)) {
-      const auto named = to_number<std::int64_t>(number_at(rest));
-      if (named && *named != gpus) refuse_groups(claim, *named);
+    for (std::string_view rest : after(text, word)) {
+      for (const std::string_view filler : {"ing", "s", "_size", "_factor", "_degree"}) {
+        if (rest.starts_with(filler)) rest.remove_prefix(filler.size());
+      }
+      const auto named = named_at(rest);
+      if (!named) continue;
+      const std::int64_t sharded = named->second > 0 ? named->second : named->first;
+      if (named->nodes) {
+        check_nodes(claim, named->first);
+      } else if (sharded != group) {
+        refuse_groups(claim, sharded);
+      }
     }
   }
   for (const std::string_view rest : after(text, "replicate")) {
-    const auto named = to_number<std::int64_t>(number_at(rest));
-    if (named && *named > 1) refuse_groups(claim, std::max<std::int64_t>(1, gpus / *named));
+    const auto named = named_at(rest);
+    if (named && named->first != gpus / group) {
+      refuse_groups(claim,
+                    std::max<std::int64_t>(1, gpus / std::max<std::int64_t>(1, named->first)));
+    }
   }
 }
 
@@ -164,10 +208,39 @@ void check_simulated(const Claim& claim, std::string_view text) {
   for (const auto& [word, accepted] :
        {std::pair{"offload", "rows whose weights and states are on the GPUs"},
         {"cpu_offload", "rows whose weights and states are on the GPUs"},
+        {"cpuoffload", "rows whose weights and states are on the GPUs"},
+        {"nvme", "rows whose weights and states are on the GPUs"},
+        {"infinity", "rows whose weights and states are on the GPUs"},
         {"lora", "rows that train all weights"},
         {"qlora", "rows that train all weights"}}) {
-    if (has(text, word)) refuse(claim, "is not simulated", accepted);
+    const std::size_t at = text.find(std::string("~_") + word);  // "no CPU offloading"
+    if (has(text, word) && at == text.npos) refuse(claim, "is not simulated", accepted);
   }
+  const std::string optimizer = affirmed(column(claim, "optimizer"));
+  if (optimizer.find("offload") != optimizer.npos &&
+      optimizer.find("~ offload") == optimizer.npos) {
+    throw InputError(location_of(claim, "optimizer"),
+                     fmt::format("'{}' is not simulated", column(claim, "optimizer")),
+                     "accepted: rows whose weights and states are on the GPUs");
+  }
+  const std::string raw = experiment::lower_case(column(claim, name));
+  if (raw.find("reshard_after_forward") != raw.npos && raw.find("false") != raw.npos) {
+    refuse(claim, "keeps gathered weights", "SHARD_GRAD_OP, or ZeRO-2");
+  }
+}
+
+/// "FSDP2", "FSDP 2", "FSDPv2": PyTorch's second version, not two GPUs.
+bool is_version(std::string_view rest, std::int64_t gpus) {
+  if (rest.starts_with('_')) rest.remove_prefix(1);
+  const bool one_or_two = rest.starts_with('1') || rest.starts_with('2');
+  if (!one_or_two || gpus <= 2) return false;
+  rest.remove_prefix(1);
+  if (rest.empty() || !is_digit(rest.front())) {
+    if (rest.starts_with('_')) rest.remove_prefix(1);
+    return rest.empty() || (!is_digit(rest.front()) && !rest.starts_with("node") &&
+                            !rest.starts_with("gpu") && !rest.starts_with("machine"));
+  }
+  return false;
 }
 
 /// "DP4" of 8 GPUs says that two of them share a replica.
@@ -175,17 +248,35 @@ void check_replicas(const Claim& claim, std::string_view text) {
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   for (const std::string_view word : {"dp", "ddp", "fsdp", "data_parallel"}) {
     for (const std::string_view rest : after(text, word)) {
-      const auto named = to_number<std::int64_t>(number_at(rest));
+      const auto named = named_at(rest);
       const bool degrees = std::any_of(std::begin(kinds), std::end(kinds), [&](const Kind& kind) {
         return !column(claim, kind.column).empty();
       });
       const bool groups = word == "fsdp" && !column(claim, "zero_group").empty();
-      if (!named || degrees || *named == gpus || groups) continue;
-      if (word == "fsdp") refuse_groups(claim, *named);
+      if (!named || degrees || groups) continue;
+      if (word == "fsdp" && is_version(rest, gpus)) continue;
+      if (named->nodes) {
+        check_nodes(claim, named->first);
+        continue;
+      }
+      const std::int64_t count = named->first * std::max<std::int64_t>(1, named->second);
+      if (count == gpus) continue;
+      if (word == "fsdp") refuse_groups(claim, named->first);
       refuse(claim,
-             fmt::format("names {} replicas of {} GPUs, and columns tp, pp and cp are empty",
-                         *named, gpus),
+             fmt::format("names {} replicas of {} GPUs, and columns tp, pp and cp are empty", count,
+                         gpus),
              columns_of_degrees);
+    }
+  }
+}
+
+/// "shard 8" and "stage 3" are of FSDP, HSDP or ZeRO.
+void check_sharding(const Claim& claim, std::string_view text) {
+  if (zero_stage_of(claim)) return;
+  for (const std::string_view word : {"shard", "stage", "fsdpv", "full", "grad"}) {
+    if (has(text, word)) {
+      refuse(claim, "names sharding without its kind",
+             "FSDP, FULL_SHARD, SHARD_GRAD_OP, HSDP, ZeRO-1 to 3, or column zero_stage");
     }
   }
 }
@@ -236,6 +327,8 @@ bool shards_in_machines(const Claim& claim) {
 void check_parallelism(const Claim& claim) {
   static_cast<void>(zero_stage_of(claim));
   check_simulated(claim, plain_text(claim));
+  check_words(claim);
+  check_sharding(claim, plain_text(claim));
   if (!column(claim, "layout_file").empty()) return;
   const std::string text = plain_text(claim);
   for (const Kind& kind : kinds) check_degree(claim, text, kind);

@@ -18,6 +18,10 @@ namespace parsim::validation {
 /// Whether `parallelism` names PyTorch's HYBRID_SHARD (also HSDP), which shards in each machine.
 [[nodiscard]] bool shards_in_machines(const Claim& claim);
 
+/// Throws InputError where `parallelism` has a word that it does not know: skipping it would leave
+/// another plan.
+void check_words(const Claim& claim);
+
 /// Throws InputError where `parallelism` names tensor, pipeline, context or expert parallelism
 /// ("tensor parallel 8", "PP4", "MP8", "GPipe", "3D") or fewer replicas than GPUs ("DP4") and the
 /// column of its degree is empty or another number, or zero_stage_of does. A layout file has all

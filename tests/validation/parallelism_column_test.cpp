@@ -142,6 +142,62 @@ TEST_CASE("parallelism: what no plan has, and groups that no column has, are ref
   CHECK(parallelism_refusal("FSDP (8)") == "accepted");
 }
 
+TEST_CASE("parallelism: FSDP2 and FSDP1 are PyTorch's versions, and nodes are no groups") {
+  for (const char* text :
+       {"FSDP2", "FSDP 2", "FSDP-2", "PyTorch FSDP2", "FSDP1", "FSDPv2", "FSDP v2", "FSDP (8 GPUs)",
+        "FSDP 1 node", "FSDP (1 node)", "FULL_SHARD (1 node)", "HSDP (1x8)", "DDP 1x8",
+        "FSDP (2x4)", "HSDP, shard 8", "FSDP (no CPU offloading)", "fsdp + ddp"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text) == "accepted");
+  }
+  CHECK(stage("FSDP2") == 3);
+  CHECK(stage("FSDPv1") == 3);
+  CHECK(parallelism_refusal("FSDP (2 nodes)") ==
+        "f:2:parallelism: 'FSDP (2 nodes)' names 2 machines, and the row has 1; accepted: the same "
+        "number in both");
+  CHECK(parallelism_refusal("FSDP2 (reshard_after_forward=False)") ==
+        "f:2:parallelism: 'FSDP2 (reshard_after_forward=False)' keeps gathered weights; accepted: "
+        "SHARD_GRAD_OP, or ZeRO-2");
+  for (const char* text : {"FSDP, shard size 4", "FSDP shard_size=4", "FSDP, sharding factor 4",
+                           "HSDP, shard 4", "HSDP (2x4)", "HSDP, replicate 2"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).find("names groups of 4") != std::string::npos);
+  }
+}
+
+TEST_CASE("parallelism: unknown words, and sharding of no kind, are refused") {
+  const std::string accepted =
+      "; accepted: DDP, FSDP, FULL_SHARD, SHARD_GRAD_OP, HSDP, ZeRO-1 to 3, TP, PP, CP, EP, with "
+      "degrees";
+  for (const auto& [text, word] : {std::pair<std::string, std::string>{"SimpleFSDP", "simplefsdp"},
+                                   {"MiCS", "mics"},
+                                   {"--use-distributed-optimizer", "optimizer"},
+                                   {"Distributed optimizer", "optimizer"},
+                                   {"optim_grads_params", "optim"},
+                                   {"Local SGD", "local"},
+                                   {"DiLoCo", "diloco"},
+                                   {"PEFT", "peft"},
+                                   {"FSDP in groups", "groups"}}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text) ==
+          "f:2:parallelism: '" + text + "', whose word '" + word + "' is not known" + accepted);
+  }
+  CHECK(parallelism_refusal("DoRA").find("whose word 'dora' is not known") != std::string::npos);
+  CHECK(parallelism_refusal("FSPD").ends_with("; did you mean 'fsdp'?"));
+  for (const char* text : {"stage 3", "sharded", "dp_shard=8", "data_parallel_shard_degree=8"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).find("names sharding without its kind; accepted: FSDP") !=
+          std::string::npos);
+  }
+  for (const char* text : {"ZeRO-3 NVMe", "ZeRO-3 Infinity", "FSDP, cpuoffload"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).find("is not simulated") != std::string::npos);
+  }
+  CHECK(parallelism_refusal("ZeRO-3", "micro_batch,optimizer", "2,Adam (CPU offload)") ==
+        "f:2:optimizer: 'Adam (CPU offload)' is not simulated; accepted: rows whose weights and "
+        "states are on the GPUs");
+}
+
 TEST_CASE("parallelism: kinds that are named have their degree in a column") {
   const std::string accepted =
       "; accepted: columns tp, pp, cp and ep with micro_batch, the samples of a replica at once, "
