@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -49,9 +50,12 @@ double kernel_share(const Training& training, const StepTerms& at) {
 StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<double> kernels) {
   const double most = std::log(largest_factor);
   StepTerms terms{kernels.value_or(1), 1};
+  // What links are cheaper than modelled, in logarithms. Their rate has an end, but collectives can
+  // be priced too high; else kernels would take over all that a step waits less for links.
+  double cheaper = 0;
   // Gauss-Newton in logarithms. Steps are nearly sums of powers: few iterations suffice.
   for (int iteration = 0; iteration < 10; ++iteration) {
-    const double x = std::log(terms.kernels), y = std::log(terms.links);
+    const double x = std::log(terms.kernels), y = std::log(terms.links) + cheaper;
     // The prior, which holds both near 1.
     double xx = 1 / (width_of_kernels * width_of_kernels), xy = 0;
     double yy = 1 / (width_of_links * width_of_links), x0 = -x * xx, y0 = -y * yy;
@@ -59,7 +63,8 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
       const double step = measured.training->step(terms.kernels, terms.links);
       const double slope[] = {kernels ? 0 : share_of_kernels(*measured.training, terms, step),
                               link_share(*measured.training, terms, step)};
-      const double weight = 1 / (noise * noise), rest = std::log(measured.seconds / step);
+      const double weight = 1 / (noise * noise);
+      const double rest = std::log(measured.seconds / step) - slope[1] * cheaper;
       xx += weight * slope[0] * slope[0];
       xy += weight * slope[0] * slope[1];
       yy += weight * slope[1] * slope[1];
@@ -67,11 +72,12 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
       y0 += weight * slope[1] * rest;
     }
     const double free_dy = kernels ? y0 / yy : (y0 * xx - x0 * xy) / (xx * yy - xy * xy);
-    const double dy = std::clamp(y + free_dy, -most, 0.0) - y;
+    const double dy = std::clamp(y + free_dy, -most, most) - y;
     // The best for this `dy`, which may be at its bound.
     const double dx = kernels ? 0 : std::clamp(x + (x0 - xy * dy) / xx, -most, most) - x;
     terms.kernels *= std::exp(dx);
-    terms.links *= std::exp(dy);
+    terms.links = std::exp(std::min(0.0, y + dy));
+    cheaper = std::max(0.0, y + dy);
     if (std::abs(dx) + std::abs(dy) < 1e-4) break;
   }
   return terms;
@@ -186,45 +192,112 @@ std::optional<Watts> power_in(const Cluster& cluster, const std::string& device)
   return std::nullopt;
 }
 
-bool one_series(const experiment::FittedStep& a, const experiment::FittedStep& b) {
-  return a.device == b.device && a.network == b.network && a.precision == b.precision;
+/// Rows that share all terms.
+std::string job_of(const experiment::FittedStep& step, const Claim& claim) {
+  return fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
+                     column(claim, "framework"));
 }
 
-/// Of data parallelism in one machine: rows of more GPUs than others of their series say what the
-/// host adds, if they take longer than those explain (PublishedPredictor::fit_hosts).
-void fit_hosts(const std::vector<Claim>& rows,
-               const std::vector<std::unique_ptr<Training>>& trainings,
-               const std::vector<std::int64_t>& machines,
-               std::vector<experiment::FittedStep>& fitted) {
-  constexpr double noise = 0.03;  // of repeated runs
-  const auto counts = [&](std::size_t i) {
-    return trainings[i] && !has_layout(rows[i]) && machines[i] == 1;
-  };
-  const std::vector<experiment::FittedStep> alone = fitted;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!counts(i)) continue;
-    const auto devices = static_cast<double>(count_column(rows[i], "n_gpus", 1));
-    double fewest = devices;
-    std::vector<double> kernels;
-    for (std::size_t j = 0; j < rows.size(); ++j) {
-      if (!counts(j) || !one_series(alone[i], alone[j]) ||
-          column(rows[i], "framework") != column(rows[j], "framework")) {
-        continue;
-      }
-      const auto others = static_cast<double>(count_column(rows[j], "n_gpus", 1));
-      if (others < fewest) kernels.clear();
-      fewest = std::min(fewest, others);
-      if (others == fewest) kernels.push_back(alone[j].kernels);
+/// The factor of kernels of a row on one machine. What separates its step from the prediction is
+/// divided between kernels and links as for a row across machines, so that a step that links bound
+/// changes kernels little.
+double fitted_kernels(const Training& training, double seconds) {
+  const double exact = fitted_factor(training, seconds), modelled = training.step(1);
+  const auto gpus = devices_of(training.cluster(), DeviceKind::gpu).size();
+  if (gpus == 1 || std::abs(std::log(exact)) < 1e-3) return exact;
+  const double share =
+      std::clamp(std::log(training.step(exact) / modelled) / std::log(exact), 0.0, 1.0);
+  const double kernels = std::pow(share * width_of_kernels, 2);
+  const double links = std::pow((1 - share) * width_of_links, 2);
+  return fitted_factor(training,
+                       modelled * std::pow(seconds / modelled, kernels / (kernels + links)));
+}
+
+/// A row of a series under data parallelism.
+struct HostRow {
+  std::size_t row = 0;
+  double seconds = 0, explained = 0;  ///< measured, and by kernels and whole links
+  double samples = 0;                 ///< of a GPU, times the further GPUs of its machine
+  bool across = false;                ///< links can explain that it is slower
+};
+
+/// The seconds of a host for a sample and each further GPU that fit all rows best, by least squares
+/// of relative errors; 0 if none is slower than explained.
+double fitted_host(const std::vector<HostRow>& rows) {
+  double most = 0, bound = std::numeric_limits<double>::infinity();
+  for (const HostRow& row : rows) {
+    if (row.across || row.samples <= 0) continue;
+    if (row.seconds > (1 + noise) * row.explained) {
+      most = std::max(most, (row.seconds - row.explained) / row.samples);
     }
-    if (devices == fewest) continue;
-    const double factor = median(kernels), seconds = trainings[i]->measured(rows[i]),
-                 explained = trainings[i]->step(factor);
-    if (seconds < (1 + noise) * explained) continue;
-    fitted[i].kernels = factor;
-    fitted[i].devices = fewest;
-    fitted[i].host =
-        (seconds - explained) / (devices - fewest) / (trainings[i]->samples() / devices);
+    bound = std::min(bound, (largest_factor - 1) * row.explained / row.samples);
   }
+  double low = 0, high = std::min(most, bound);
+  const auto too_long = [&](double host) {  // the sign of the slope of the sum of squares
+    double slope = 0;
+    for (const HostRow& row : rows) {
+      const double step = row.explained + host * row.samples, error = std::log(step / row.seconds);
+      if (!row.across || error > 0) slope += error * row.samples / step;
+    }
+    return slope > 0;
+  };
+  if (!too_long(high)) return high;
+  constexpr int halvings = 50;
+  for (int i = 0; i < halvings; ++i) {
+    const double middle = (low + high) / 2;
+    (too_long(middle) ? high : low) = middle;
+  }
+  return low;
+}
+
+/// Of data parallelism: rows of more GPUs of a machine than others of their series say together
+/// what the host adds, if they take longer than those explain (PublishedPredictor::fit_hosts).
+/// Returns what it adds to the step of each row.
+std::vector<double> fit_hosts(const std::vector<Claim>& rows,
+                              const std::vector<std::unique_ptr<Training>>& trainings,
+                              const std::vector<std::int64_t>& machines,
+                              std::vector<experiment::FittedStep>& fitted) {
+  std::map<std::string, std::vector<std::size_t>> series;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (trainings[i] && !has_layout(rows[i])) series[job_of(fitted[i], rows[i])].push_back(i);
+  }
+  const auto gpus = [&](std::size_t i) {  // of a machine
+    return static_cast<double>(count_column(rows[i], "n_gpus", 1)) /
+           static_cast<double>(machines[i]);
+  };
+  std::vector<double> added(rows.size(), 0);
+  for (const auto& [name, members] : series) {
+    double fewest = std::numeric_limits<double>::infinity();
+    std::vector<double> kernels;
+    for (const std::size_t i : members) {
+      if (machines[i] > 1 || gpus(i) > fewest) continue;
+      if (gpus(i) < fewest) kernels.clear();
+      fewest = gpus(i);
+      kernels.push_back(fitted[i].kernels);
+    }
+    if (kernels.empty()) continue;
+    const double factor = median(kernels);
+    std::vector<HostRow> further;
+    for (const std::size_t i : members) {
+      if (gpus(i) <= fewest) continue;
+      const double each = trainings[i]->samples() / (gpus(i) * static_cast<double>(machines[i]));
+      further.push_back({i, trainings[i]->measured(rows[i]), trainings[i]->step(factor),
+                         each * (gpus(i) - fewest), machines[i] > 1});
+    }
+    const double host = fitted_host(further);
+    if (host <= 0) continue;
+    for (const HostRow& row : further) {
+      added[row.row] = host * row.samples;
+      if (row.across) continue;
+      experiment::FittedStep& step = fitted[row.row];
+      step.kernels = factor;
+      step.devices = fewest;
+      step.host = host;
+      step.measured = Seconds{row.seconds};
+      step.fitted = Seconds{row.explained + added[row.row]};
+    }
+  }
+  return added;
 }
 
 }  // namespace
@@ -265,14 +338,18 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
     step.memory =
         static_cast<double>(memory.needed.value) / static_cast<double>(memory.memory.value);
     if (machines[i] > 1) {
-      across[fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
-                         column(claim, "framework"))]
-          .push_back(i);
-    } else {
-      step.kernels = fitted_factor(*trainings[i], trainings[i]->measured(claim));
+      across[job_of(step, claim)].push_back(i);
+      continue;
     }
+    const double seconds = trainings[i]->measured(claim);
+    step.kernels = fitted_kernels(*trainings[i], seconds);
+    const bool ends =
+        std::abs(std::log(step.kernels)) > std::log(largest_factor) - 1e-3;  // has a warning
+    if (ends) continue;
+    step.measured = Seconds{seconds};
+    step.fitted = Seconds{trainings[i]->step(step.kernels)};
   }
-  fit_hosts(rows, trainings, machines, fitted);
+  const std::vector<double> hosts = fit_hosts(rows, trainings, machines, fitted);
   for (const auto& [key, members] : across) {
     const experiment::FittedStep& first = fitted[members.front()];
     std::vector<double> factors;  // of rows on one machine
@@ -285,7 +362,9 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
     }
     std::vector<MeasuredStep> steps;
     for (const std::size_t i : members) {
-      steps.push_back({trainings[i].get(), trainings[i]->measured(rows[i])});
+      const double seconds = trainings[i]->measured(rows[i]);
+      // What is left for kernels and links.
+      steps.push_back({trainings[i].get(), std::max(seconds - hosts[i], seconds / largest_factor)});
     }
     const StepTerms terms = fitted_step_terms(
         steps, factors.empty() ? std::nullopt : std::optional(median(std::move(factors))));
@@ -293,7 +372,7 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
       fitted[i].kernels = terms.kernels;
       fitted[i].links = terms.links;
       fitted[i].measured = Seconds{trainings[i]->measured(rows[i])};
-      fitted[i].fitted = Seconds{trainings[i]->step(terms.kernels, terms.links)};
+      fitted[i].fitted = Seconds{trainings[i]->step(terms.kernels, terms.links) + hosts[i]};
     }
   }
   std::move(collectives.begin(), collectives.end(), std::back_inserter(fitted));

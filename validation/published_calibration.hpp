@@ -36,21 +36,24 @@ struct MeasuredStep {
 ///
 /// One step alone does not separate the terms: both change in proportion to their share of the
 /// step, so that a step that hardly communicates changes the links little, and one that mostly
-/// communicates the kernels. Several steps separate them. Both terms stay within largest_factor,
-/// and no link is faster than its line rate.
+/// communicates the kernels. Several steps separate them. Both terms stay within largest_factor.
+/// No link is faster than its line rate: of a step for which links would have to be, that part is
+/// left out of the terms.
 ///
 /// kernels   if already fitted by a row that hardly communicates; then only the links are fitted
 [[nodiscard]] StepTerms fitted_step_terms(std::span<const MeasuredStep> steps,
                                           std::optional<double> kernels);
 
 /// What each measured step fits, for runs of the user's own (experiment/calibration.hpp), in the
-/// order of the rows, collectives last. Rows on one machine fit the kernels of their card; rows
-/// across machines of one card, network, precision and framework fit the links together, and the
-/// kernels, too, if no row on one machine has them. Rows of collectives of up to 64 KiB fit what a
-/// collective takes beyond NCCL's model, as --collective-launch: measured less predicted without
-/// it, not below 0; steps on the same card are fitted with it. Those of 64 MiB and more on several
-/// machines fit the links; others nothing. Throws InputError for a row that cannot be predicted, is
-/// a kernel or did not run.
+/// order of the rows, collectives last. Rows on one machine fit the kernels of their card, as far
+/// as kernels rather than links bound the step; rows across machines of one card, network,
+/// precision and framework fit the links together, and the kernels, too, if no row on one machine
+/// has them. Under data parallelism all rows of such a job fit together what a host adds for each
+/// further GPU of its machine. Rows of collectives of up to 64 KiB fit what a collective takes
+/// beyond NCCL's model, as --collective-launch: measured less predicted without it, not below 0;
+/// steps on the same card are fitted with it. Those of 64 MiB and more on several machines fit the
+/// links; others nothing. Throws InputError for a row that cannot be predicted, is a kernel or did
+/// not run.
 [[nodiscard]] std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all);
 
 }  // namespace parsim::validation

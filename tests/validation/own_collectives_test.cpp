@@ -259,13 +259,13 @@ TEST_CASE("own collectives: rows of one collective that contradict each other ge
 TEST_CASE("own collectives: a step of the same file is fitted with the launch") {
   Claim step = read_measurements(
                    "model,gpu,nodes,n_gpus,interconnect,batch_per_gpu,value,unit\n"
-                   "alexnet,v100-pcie,1,2,PCIe gen3,64,1,ms\n",
+                   "alexnet,v100-pcie,1,2,PCIe gen3,1024,1,ms\n",
                    "mine.csv", "mine")
                    .at(0);
-  const Seconds launch{0.002};
+  const Seconds launch{0.02};
   step.expected = 1e3 * Training(step, launch).step(1.3);
   const Claim small = collective(4096, 1);
-  const auto fitted = fitted_steps({step, collective(4096, predicted(small) + 2000)});
+  const auto fitted = fitted_steps({step, collective(4096, predicted(small) + 20000)});
   CHECK(fitted.at(0).kernels == testing::approx(1.3).epsilon(0.01));
   CHECK(fitted_steps({step}).at(0).kernels > 1.31);
 }

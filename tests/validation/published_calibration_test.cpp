@@ -122,6 +122,36 @@ TEST_CASE("calibration: one row across machines does not attribute everything to
   CHECK(std::abs(error) < 0.5 * (by_kernels - 1));
 }
 
+TEST_CASE("calibration: a row that links bound says little of kernels, faster or slower") {
+  // Before, links could not be faster, so that kernels took over all that was missing.
+  const Claim across = row(2, 2, 16, "calibrate", "AlexNet");
+  const Training training(across);
+  REQUIRE(kernel_share(training, {}) < 0.5);
+  for (const double faster : {0.95, 0.85}) {
+    const MeasuredStep fast{&training, faster * training.step(1)};
+    const StepTerms terms = fitted_step_terms({&fast, 1}, std::nullopt);
+    CHECK(terms.links == testing::approx(1));
+    CHECK(terms.kernels < 1);
+    CHECK(terms.kernels > faster);
+  }
+  // On one machine its links have no factor, and the kernels took over everything.
+  Claim cards = row(1, 4, 16, "calibrate", "AlexNet");
+  const Training within(cards);
+  REQUIRE(kernel_share(within, {}) < 0.5);
+  for (const double times : {0.9, 1.15}) {
+    cards.expected = 1e3 * times * within.step(1);
+    const experiment::FittedStep fitted = fitted_steps({cards}).at(0);
+    const double exact = fitted_factor(within, 1e-3 * cards.expected);
+    CHECK((fitted.kernels < 1) == (times < 1));
+    CHECK(std::abs(std::log(fitted.kernels)) < 0.7 * std::abs(std::log(exact)));
+    CHECK(1e3 * fitted.measured.count() == testing::approx(cards.expected));
+    CHECK(fitted.fitted.count() == testing::approx(within.step(fitted.kernels)));
+  }
+  // One GPU has no links.
+  const Claim one = measured(1, 1, 64);
+  CHECK(fitted_steps({one})[0].kernels == testing::approx(true_kernels).epsilon(0.001));
+}
+
 TEST_CASE("calibration: an inexplicable row stays within the bound of factors") {
   const Claim across = row(2, 2, 64, "calibrate", "AlexNet");
   const Training training(across);
@@ -267,6 +297,39 @@ TEST_CASE("calibration: a user's rows on one and on several GPUs fit what a host
   request.fitted = {fitted[0]};
   CHECK(two_machines - step("nodes:2x4,device=v100-pcie,intra-kind=pcie3,inter=1GB/s", 512) ==
         testing::approx(3 * 64 * each).epsilon(0.005));
+}
+
+TEST_CASE("calibration: what a host adds is fitted to all rows of a job together") {
+  const auto slower = [](int nodes, int gpus, double times) {
+    Claim claim = row(nodes, gpus, 64, "calibrate", "AlexNet");
+    claim.expected = 1e3 * Training(claim).step(true_kernels) * times;
+    return claim;
+  };
+  const auto run = [](const std::vector<Claim>& rows, const Claim& claim) {
+    experiment::Request request;
+    request.network = "alexnet";
+    request.cluster = cluster_call(claim);
+    request.batch = 64 * std::stoll(claim.what.at("n_gpus"));
+    request.fitted = fitted_steps(rows);
+    const experiment::Experiment experiment(request);
+    const auto planned = experiment::make_plan(experiment, strategies::strategy("data", "test"));
+    const auto result = experiment::run_plan(experiment, planned).result;
+    return std::pair(1e3 * result.step_time.count() / claim.expected, experiment.warnings.size());
+  };
+  const Claim one = slower(1, 1, 1), two = slower(1, 2, 1.11), eight = slower(1, 8, 1.11);
+  const Claim across = slower(2, 8, 1.11);
+  // From two GPUs alone eight would be 1.6 times too slow.
+  for (const auto& [rows, claim] : {std::pair{std::vector{one, two, eight}, eight},
+                                    {std::vector{one, two, across}, across},
+                                    {std::vector{one, two, eight, across}, across}}) {
+    const auto [ratio, warnings] = run(rows, claim);
+    CHECK(ratio == testing::approx(1).epsilon(0.1));
+    CHECK(warnings == 0);
+  }
+  // Rows that contradict each other, and a wrong unit, are no host.
+  const Claim slow = slower(1, 8, 2), slowest = slower(1, 8, 80);
+  CHECK(run({one, eight, slow}, slow).second == 2);
+  CHECK(run({one, slowest}, slowest).second == 1);
 }
 
 TEST_CASE("calibration: rows that name their cluster fit the links between its machines, too") {
