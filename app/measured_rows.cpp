@@ -54,24 +54,31 @@ std::vector<validation::Claim> measured_rows(const std::string& path, const std:
 std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& files,
                                                 std::vector<std::string>& notes) {
   std::vector<validation::Claim> all;
-  for (const std::string& file : files) {
+  for (auto given = files.begin(); given != files.end(); ++given) {
+    const std::string& file = *given;
+    const auto same = [&](const std::string& other) { return same_file(other, file); };
+    if (std::any_of(files.begin(), given, same)) {
+      throw InputError("--calibrate-with",
+                       fmt::format("'{}' is given twice, and its rows would count twice", file),
+                       "accepted: each file once");
+    }
     std::vector<validation::Claim> rows = measured_rows(file, "--calibrate-with", notes);
     if (rows.empty()) {
       throw InputError(file, "no rows", "accepted: a table with a row for each measured step");
     }
-    const std::size_t given = rows.size();
+    const std::size_t all_rows = rows.size();
     std::erase_if(rows, [](const validation::Claim& claim) {
       const std::string split = validation::column(claim, "split");
       return split == "validate" || split == "unscored";
     });
     const std::string marked =
         fmt::format("{} marked validate or unscored",
-                    counted(static_cast<std::int64_t>(given - rows.size()), "row"));
+                    counted(static_cast<std::int64_t>(all_rows - rows.size()), "row"));
     if (rows.empty()) {
       throw InputError(file, "only " + marked,
                        "accepted: rows whose column split is calibrate, or empty");
     }
-    if (rows.size() < given) {
+    if (rows.size() < all_rows) {
       notes.push_back(fmt::format("{}: {}, never used to calibrate", shown_path(file), marked));
     }
     for (validation::Claim& claim : rows) {

@@ -32,13 +32,20 @@ std::string lower_case(std::string_view text) {
   return small;
 }
 
+/// what() would end at a NUL.
+std::string without_nul(std::string text) {
+  std::replace(text.begin(), text.end(), '\0', '?');
+  return text;
+}
+
 }  // namespace
 
 InputError::InputError(std::string_view place, std::string_view what_stands_there,
                        std::string_view what_is_right)
-    : std::runtime_error(what_is_right.empty()
-                             ? fmt::format("{}: {}", place, what_stands_there)
-                             : fmt::format("{}: {}; {}", place, what_stands_there, what_is_right)),
+    : std::runtime_error(
+          without_nul(what_is_right.empty()
+                          ? fmt::format("{}: {}", place, what_stands_there)
+                          : fmt::format("{}: {}; {}", place, what_stands_there, what_is_right))),
       where(place),
       found(what_stands_there),
       accepted(what_is_right) {}

@@ -146,6 +146,18 @@ std::vector<ExecDag> read_dags(const Options& options) {
   return dags;
 }
 
+/// Throws InputError if the output would replace a DAG.
+void keep_inputs(const Options& options) {
+  const std::string output = options.text("-o", std::string(standard_output));
+  const auto found = options.values.find("--dag");
+  if (output.empty() || output == standard_output || found == options.values.end()) return;
+  for (const std::string& path : found->second) {
+    if (!same_file(path, output)) continue;
+    throw InputError("-o", fmt::format("'{}' is also the file of --dag", output),
+                     "accepted: another name");
+  }
+}
+
 /// Throws InputError unless the processes can do what they are asked for and agree on it.
 void check_launch(hw::Processes& processes, const Options& options,
                   const std::vector<ExecDag>& dags) {
@@ -255,6 +267,7 @@ int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& p
   processes = hw::Processes::launched();
   const std::vector<ExecDag> dags =
       options.verb == "probe" ? std::vector<ExecDag>{} : read_dags(options);
+  keep_inputs(options);
   if (processes != nullptr) check_launch(*processes, options, dags);
   const auto on = [&](auto machine) {
     return answer(machine, options, dags, processes == nullptr || processes->rank() == 0);

@@ -41,6 +41,18 @@ TEST_CASE("streams: parsim-hw refuses links that its clock cannot count") {
   }
 }
 
+TEST_CASE("streams: parsim-hw does not replace the DAG that it reads") {
+  const testing::TemporaryFolder folder;
+  REQUIRE(shell(plan_lenet + " -o plan.json --dag dag.json", folder.folder()).exit_code == 0);
+  for (const std::string verb : {"run", "calibrate"}) {
+    const Finished finished = shell(
+        parsim_hw + " " + verb + " --backend host --dag dag.json -o ./dag.json", folder.folder());
+    CHECK(finished.exit_code == 2);
+    CHECK(finished.err ==
+          "parsim-hw: -o: './dag.json' is also the file of --dag; accepted: another name\n");
+  }
+}
+
 TEST_CASE("streams: a refusal is one line, also of names with newlines") {
   const Finished finished = shell(parsim_itself + " show network $'a\\nparsim: all is well'");
   CHECK(finished.exit_code == 2);
