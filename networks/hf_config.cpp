@@ -58,6 +58,8 @@ const json::Keys& config_keys() {
     counts({1, most_blocks}, "one block of so many has experts",
            {"decoder_sparse_step", "moe_layer_freq"});
     counts({0, most_blocks}, "the first blocks, without experts", {"first_k_dense_replace"});
+    add<std::vector<std::int64_t>>(made, {{0, most_blocks}, "blocks without experts"},
+                                   {"mlp_only_layers"});
     counts({0, most_blocks}, "not modelled", {"num_nextn_predict_layers"});
     counts({1, most_hidden}, "of latent attention",
            {"kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"});

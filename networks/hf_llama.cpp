@@ -131,6 +131,7 @@ void read_qwen_experts(Design& design) {
   design.experts.ffn_hidden = config.count("moe_intermediate_size");
   design.experts.normalized = config.value_or("norm_topk_prob", false);
   design.experts_every = config.value_or("decoder_sparse_step", 1);
+  design.dense_indices = config.value_or("mlp_only_layers", std::vector<std::int64_t>{});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 
 namespace parsim::networks::zoo {
@@ -86,8 +88,10 @@ LayerId residual_blocks(Network& network, const Blocks& design, LayerId from,
     part = kind == BlockKind::parallel_one_norm
                ? first
                : norm(before, name + ".norm2", parallel ? x : attended);
+    const auto& dense = design.dense_indices;
     const bool sparse = design.experts.count > 0 && i >= design.dense_blocks &&
-                        (i + design.first_number) % design.experts_every == 0;
+                        (i + design.first_number) % design.experts_every == 0 &&
+                        std::find(dense.begin(), dense.end(), i) == dense.end();
     part = sparse ? mixture_of_experts(network, name + ".mlp", part, design.experts,
                                        design.feed_forward)
                   : feed_forward(network, name + ".mlp", part, design.feed_forward);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/network.hpp"
 #include "networks/transformer.hpp"
@@ -34,6 +35,7 @@ struct Blocks {
   std::int64_t dense_blocks = 0;   ///< the first ones, which have no experts
   std::int64_t experts_every = 1;  ///< then only blocks whose number it divides have them,
   std::int64_t first_number = 1;   ///< the first of all blocks having this one
+  std::vector<std::int64_t> dense_indices{};  ///< others without experts, from 0
   TransformerNorm norm = TransformerNorm::layer;
   double dropout = 0;  ///< after attention and after the feed-forward
 };

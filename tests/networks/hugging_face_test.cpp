@@ -194,6 +194,27 @@ TEST_CASE("hugging face: DeepSeek-V3 by name is what its config says, but for it
   CHECK(by_name == by_config);
 }
 
+TEST_CASE("hugging face: blocks of mlp_only_layers have no experts") {
+  const testing::TemporaryFolder temporary;
+  const auto parameters = [&](const std::string& dense) {
+    const std::string config = R"({"model_type": "qwen2_moe", "vocab_size": 1000,
+      "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 4,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "moe_intermediate_size": 32,
+      "shared_expert_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2,
+      "decoder_sparse_step": 1, "max_position_embeddings": 128, "tie_word_embeddings": false)" +
+                               dense + "}";
+    return parameter_count(
+        load_network(temporary.write("config.json", config), {{"seq_length", 128}}, "--network"));
+  };
+  // A block has 8 experts of 3 x 64 x 32, a router of 8 x 64, a shared expert of 3 x 64 x 48 and
+  // its gate of 64, or a feed-forward of 3 x 64 x 256.
+  const std::int64_t fewer = 8 * 3 * 64 * 32 + 8 * 64 + 3 * 64 * 48 + 64 - 3 * 64 * 256;
+  CHECK(parameters(R"(, "mlp_only_layers": [])") == parameters(""));
+  CHECK(parameters(R"(, "mlp_only_layers": [0, 3])") == parameters("") - 2 * fewer);
+  CHECK(testing::refusal_of(
+            [&] { static_cast<void>(parameters(R"(, "mlp_only_layers": [-1])")); }) != "accepted");
+}
+
 TEST_CASE("hugging face: blocks with experts start and repeat as DeepSeek's config says") {
   const testing::TemporaryFolder temporary;
   std::string config = text_of("deepseek-v2-lite");
