@@ -221,7 +221,7 @@ LayoutFile of_torchtitan(const TrainerWords& words, const Network& network,
   for (const std::string_view key :
        {"training.enable_cpu_offload", "optimizer.early_step_in_backward",
         "quantize.linear.float8.recipe_name", "quantize.linear.mx.recipe_name", "model.converters",
-        "parallelism.pipeline_parallel_schedule_csv",
+        "fault_tolerance.enable", "parallelism.pipeline_parallel_schedule_csv",
         "parallelism.pipeline_parallel_split_points"}) {
     if (!words.texts(key).empty() && words.is_on(key) && !words.texts(key).front().empty()) {
       words.refuse(key, "none");

@@ -142,6 +142,20 @@ TEST_CASE("deepspeed: elastic batches are refused") {
   CHECK_NOTHROW((void)deepspeed_file("\"elasticity\": {\"enabled\": false}"));
 }
 
+TEST_CASE("deepspeed: settings that change the work of a step are refused") {
+  for (const std::string table :
+       {"progressive_layer_drop", "curriculum_learning", "data_efficiency"}) {
+    CAPTURE(table);
+    CHECK(testing::refusal_of([&] {
+            (void)deepspeed_file("\"" + table + "\": {\"enabled\": true}");
+          }).ends_with(table + ".enabled: 'true'; accepted: none"));
+    CHECK_NOTHROW((void)deepspeed_file("\"" + table + "\": {\"enabled\": false}"));
+  }
+  CHECK(testing::refusal_of([] {
+          (void)deepspeed_file("\"compile\": {\"deepcompile\": true}");
+        }).ends_with("compile.deepcompile: 'true'; accepted: none"));
+}
+
 TEST_CASE("deepspeed: what its file leaves \"auto\" is --batch and --micro-batches") {
   Request request;
   request.network = "gpt:layers=8,hidden=64,heads=4,seq_length=32,vocab_size=256";
