@@ -46,6 +46,12 @@ constexpr std::string_view zero_bubble_trainers =
     "--zero-bubble-max-pending-backward of twice the stages), torchtitan ZB-H1 with model chunks; "
     "Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
 
+constexpr std::string_view order_by_time_trainers =
+    "zero-bubble order by the times of stages: the Megatron-LM of its authors makes such orders "
+    "itself from times that it measures (--enable-zero-bubble of "
+    "github.com/sail-sg/zero-bubble-pipeline-parallelism), PyTorch's pipelines read orders from a "
+    "file; Megatron-LM and DeepSpeed have 1F1B: --schedule 1f1b";
+
 /// Ties go to the lower link, forwards first. Nothing without the use of hops (link_use).
 std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<double>& hop_use) {
   std::optional<LinkUse> busiest;
@@ -376,7 +382,8 @@ Run run_plan(const Experiment& experiment, const Planned& planned, Operations wa
   result.choices = choices_of(experiment.cluster, plan, result.degrees, result.stages);
   note_unfollowed(experiment, plan, result);
   if (plan.schedule.split_backward) {
-    result.notes.emplace_back(zero_bubble_trainers);
+    result.notes.emplace_back(result.degrees.schedule ? zero_bubble_trainers
+                                                      : order_by_time_trainers);
   }
   result.plan_id = strategies::plan_id(experiment.network, plan);
   if (experiment.request.timings) {

@@ -85,6 +85,7 @@ std::string also_text(R result) {
   if (degrees.schedule == strategies::PipelineSchedule::zero_bubble_h2) {
     parts.emplace_back("ZB-H2");
   }
+  if (degrees.ordered_by_time) parts.emplace_back("ZB by time");
   if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
     parts.push_back(fmt::format("recompute {}", to_text(*degrees.recompute)));
   }

@@ -399,6 +399,7 @@ Plan plan_best(const StrategyInput& asked) {
           {std::move(*varied), first.origin + ", other stages", price, first.memory});
       sort_by_price(finalists);
     });
+    parts.run("orders of micro-batches", [&] { add_orders_by_time(input, estimator, finalists); });
     parts.run("sizes of buckets", [&] { add_other_buckets(input, estimator, finalists); });
     if (input.upkeep) finalists = cheapest_first(input, std::move(finalists));
   }

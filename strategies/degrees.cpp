@@ -283,6 +283,8 @@ Degrees degrees_of(const Network& network, const Plan& plan,
   degrees.cp = common(stages, &StageSummary::cp);
   find_pipeline(stages, degrees);
   degrees.schedule = schedule_of(plan.schedule, degrees);
+  degrees.ordered_by_time =
+      plan.schedule.split_backward && degrees.pp.value_or(1) > 1 && !degrees.schedule;
   degrees.recompute = recompute_of(network, plan);
   degrees.bucket = bucket_size_of(network, plan);
   const ZeroSharding& zero = plan.layers.front().zero;

@@ -28,7 +28,9 @@ struct Degrees {
   std::optional<bool> sequence_parallel;
   std::optional<bool> tensor_overlap;        ///< of products in chunks, see LayerPlan::overlap
   std::optional<PipelineSchedule> schedule;  ///< of several stages
-  std::optional<Bytes> bucket;               ///< of gradients; absent: see bucket_size_of
+  /// Of several stages whose backward pass is split, in none of these orders.
+  bool ordered_by_time = false;
+  std::optional<Bytes> bucket;  ///< of gradients; absent: see bucket_size_of
   friend bool operator==(const Degrees&, const Degrees&) = default;
 };
 

@@ -285,7 +285,7 @@ std::vector<std::string> stage_reasons(const StrategyInput& input, const Plan& p
   if (!layout) return {};
   const StrategyInput own = mixed::as_planned_in(input, plan);
   mixed::StageCosts costs(own, classes);
-  return mixed::stage_reasons(own, classes, costs, *layout, plan.schedule.micro_batches);
+  return mixed::stage_reasons(own, classes, costs, *layout, plan);
 }
 
 }  // namespace parsim::strategies

@@ -175,6 +175,16 @@ std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage, std
   return splits ? with_weight_slots(order, stage) : order;
 }
 
+std::int32_t most_in_flight(const RankList& list, bool splits) {
+  const Direction last = splits ? Direction::weights : Direction::backward;
+  std::int32_t now = 0, most = 0;
+  for (const Slot& slot : list.slots) {
+    if (slot.direction == Direction::forward) most = std::max(most, ++now);
+    if (slot.direction == last) --now;
+  }
+  return most;
+}
+
 std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device, std::int32_t devices,
                                std::int32_t chunks, std::int32_t micro_batches) {
   if (chunks == 1) return stage_slots(schedule, device, devices, micro_batches);

@@ -66,6 +66,11 @@ namespace parsim::strategies {
   return stages - stage;
 }
 
+/// The same of the slots of a rank list, whatever their order.
+///
+/// splits   whether they end with weight gradients (Schedule::split_backward)
+[[nodiscard]] std::int32_t most_in_flight(const RankList& list, bool splits);
+
 /// Slots of a device that has `chunks` stages of a pipeline, stages device, device + devices, ...:
 /// with one, its stage_slots. With several, which Megatron-LM calls model chunks, interleaved 1F1B
 /// (Narayanan et al. 2021, section 2.2): `devices` micro-batches go through a chunk, then they go

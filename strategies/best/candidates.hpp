@@ -164,6 +164,19 @@ class MemorySearch {
 [[nodiscard]] std::vector<PricedPlan> simulated(const StrategyInput& input,
                                                 std::vector<PricedPlan> sorted);
 
+/// By border between stages what handing a micro-batch over takes, of a pipeline with as many
+/// stages for each rank list.
+///
+/// boundary   of the network (boundary_bytes)
+[[nodiscard]] std::vector<Seconds> send_times(const StrategyInput& input, const Plan& plan,
+                                              const std::vector<double>& boundary);
+
+/// Adds the first pipelines in an order that follows from the times of their stages
+/// (slots_by_time), with as many micro-batches in flight as their memory lets them have, unless the
+/// input has an order, or a trainer.
+void add_orders_by_time(const StrategyInput& input, lowering::Estimator& estimator,
+                        std::vector<PricedPlan>& finalists);
+
 /// Adds the first plans with buckets of a size that is faster, unless the input has one, or a
 /// trainer.
 void add_other_buckets(const StrategyInput& input, lowering::Estimator& estimator,

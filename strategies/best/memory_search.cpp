@@ -304,26 +304,10 @@ bool MemorySearch::waits_for_sends(const Plan& plan, Seconds step) const {
   // A stage of ZB-H1 has as many micro-batches in flight as there are stages from it on. With equal
   // ones it waits if a send takes more than a sixth of what a device does with a micro-batch.
   constexpr double enough = 1.0 / 8;
-  const Schedule& schedule = plan.schedule;
-  const std::size_t devices = schedule.rank_lists.size();
-  const double period = step.count() / schedule.micro_batches;
-  const double samples = static_cast<double>(plan.batch) / schedule.micro_batches;
-  std::vector<DeviceId> senders(devices);
-  for (const RankList& list : schedule.rank_lists) {
-    senders[static_cast<std::size_t>(list.slots.front().stage)] = list.devices.front();
-  }
-  std::vector<bool> begun(schedule.stage_of_layer.size(), false);
-  for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
-    const auto stage = static_cast<std::size_t>(schedule.stage_of_layer[l]);
-    if (begun[stage]) continue;
-    begun[stage] = true;
-    if (stage == 0) continue;
-    const Bytes sent{static_cast<std::int64_t>(boundary_[l] * samples)};
-    const Seconds time =
-        input_.cost.transfer(senders[(stage - 1) % devices], senders[stage % devices], sent);
-    if (time.count() > enough * period) return true;
-  }
-  return false;
+  const std::vector<Seconds> sends = send_times(input_, plan, boundary_);
+  const Seconds period = step / plan.schedule.micro_batches;
+  return std::any_of(sends.begin(), sends.end(),
+                     [&](Seconds send) { return send > enough * period; });
 }
 
 std::vector<PricedPlan> MemorySearch::variants(

@@ -44,12 +44,18 @@ bool read_groups(const StrategyInput& input, const std::vector<DeviceClass>& cla
 class Reasons {
  public:
   Reasons(const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
-          const Layout& layout, std::int32_t micro_batches)
+          const Layout& layout, const Plan& plan)
       : input_(input),
         classes_(classes),
         costs_(costs),
         layout_(layout),
-        micro_batches_(micro_batches) {
+        micro_batches_(plan.schedule.micro_batches),
+        kept_(layout.stages.size()) {
+    for (const RankList& list : plan.schedule.rank_lists) {
+      if (list.slots.empty()) continue;
+      kept_[static_cast<std::size_t>(list.slots.front().stage)] =
+          most_in_flight(list, plan.schedule.split_backward);
+    }
     for (std::size_t s = 0; s < layout.stages.size(); ++s) {
       shapes_.push_back(shape_of(classes, layout.stages[s]));
       slowest_ = std::max(slowest_, time(shapes_[s], block(s), block(s + 1)));
@@ -129,14 +135,8 @@ class Reasons {
   /// Of the stage's place in the pipeline.
   Bytes memory(const StageShape& shape, const Member& member, std::size_t stage, std::size_t begin,
                std::size_t end) {
-    const PipelineSchedule schedule = input_.schedule_or_default();
-    const std::int32_t in_flight =
-        std::min(micro_batches_, schedule == PipelineSchedule::gpipe
-                                     ? micro_batches_
-                                     : most_in_flight(schedule, static_cast<std::int32_t>(stage),
-                                                      static_cast<std::int32_t>(shapes_.size())));
     const StageCosts::Need need = costs_.need(shape, member, begin, end, micro_batches_);
-    return Bytes{static_cast<std::int64_t>(need.once + need.each * in_flight)};
+    return Bytes{static_cast<std::int64_t>(need.once + need.each * kept_[stage])};
   }
   /// "12.1 GiB of 14.1 GiB" if that is too much, else the time, with that of handing a micro-batch
   /// over where it is longer.
@@ -211,6 +211,7 @@ class Reasons {
   StageCosts& costs_;
   const Layout& layout_;
   std::int32_t micro_batches_;
+  std::vector<std::int32_t> kept_;  ///< micro-batches in flight, by stage
   std::vector<StageShape> shapes_;
   double slowest_ = 0;
 };
@@ -259,16 +260,15 @@ StrategyInput as_planned_in(StrategyInput input, const Plan& plan) {
 
 std::vector<std::string> stage_reasons(const StrategyInput& input,
                                        const std::vector<DeviceClass>& classes, StageCosts& costs,
-                                       const Layout& layout, std::int32_t micro_batches) {
-  return Reasons(input, classes, costs, layout, micro_batches).all();
+                                       const Layout& layout, const Plan& plan) {
+  return Reasons(input, classes, costs, layout, plan).all();
 }
 
 IdleClass idle_class(const StrategyInput& input, const std::vector<DeviceClass>& classes,
                      StageCosts& costs, const Layout& layout, const Plan& plan,
                      std::size_t of_class, std::size_t free) {
-  const std::int32_t micro_batches = plan.schedule.micro_batches;
-  return Reasons(input, classes, costs, layout, micro_batches)
-      .of_idle(of_class, free, plan.batch / micro_batches);
+  return Reasons(input, classes, costs, layout, plan)
+      .of_idle(of_class, free, plan.batch / plan.schedule.micro_batches);
 }
 
 namespace {

@@ -31,7 +31,7 @@ namespace parsim::strategies::mixed {
 [[nodiscard]] std::vector<std::string> stage_reasons(const StrategyInput& input,
                                                      const std::vector<DeviceClass>& classes,
                                                      StageCosts& costs, const Layout& layout,
-                                                     std::int32_t micro_batches);
+                                                     const Plan& plan);
 
 /// What a stage of one block would be on devices of one class that a plan leaves out.
 struct IdleClass {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategies/price.hpp"
+#include "strategies/slots_by_time.hpp"
 #include "strategies/stages.hpp"
 #include "tests/support/world.hpp"
 
@@ -33,10 +34,10 @@ std::string text_of(const std::vector<Slot>& slots) {
   return text;
 }
 
-/// When the last slot ends, of lists of devices; by direction, what one takes, and what sending to
-/// another stage takes.
-int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<int, 3> times,
-                    int send = 0) {
+/// When the last slot ends, of lists of devices; by list and direction, what one takes, and what
+/// sending to another stage takes.
+int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage,
+                    const std::vector<std::array<int, 3>>& times, int send = 0) {
   std::map<Slot, int> end;
   std::vector<std::size_t> next(by_stage.size());
   std::vector<int> free(by_stage.size());
@@ -58,13 +59,31 @@ int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<i
       if (before.stage >= 0 && !end.contains(before)) continue;
       const int sent = before.stage == slot.stage ? 0 : send;
       const int start = std::max(free[s], before.stage >= 0 ? end.at(before) + sent : 0);
-      free[s] = end[slot] = start + times[static_cast<std::size_t>(slot.direction)];
+      free[s] = end[slot] = start + times[s][static_cast<std::size_t>(slot.direction)];
       ++next[s];
       progress = true;
     }
   }
   for (std::size_t s = 0; s < by_stage.size(); ++s) REQUIRE(next[s] == by_stage[s].size());
   return *std::max_element(free.begin(), free.end());
+}
+
+int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<int, 3> times,
+                    int send = 0) {
+  return end_of_pipeline(by_stage, std::vector(by_stage.size(), times), send);
+}
+
+/// By time, each stage keeping at most so many micro-batches.
+std::vector<std::vector<Slot>> by_time(const std::vector<std::array<int, 3>>& times, int send,
+                                       const std::vector<int>& most_kept,
+                                       std::int32_t micro_batches) {
+  std::vector<StageTimes> stages;
+  for (std::size_t s = 0; s < times.size(); ++s) {
+    const auto [forward, backward, weights] = times[s];
+    stages.push_back(
+        {Seconds{forward}, Seconds{backward}, Seconds{weights}, Seconds{send}, most_kept[s]});
+  }
+  return slots_by_time(stages, micro_batches);
 }
 
 /// The most micro-batches between their forward and their last slot, by stage.
@@ -156,6 +175,41 @@ TEST_CASE("zero bubble: ZB-H2 takes as long as ZB-H1, and with slow sends less")
 
 // PyTorch's ScheduleInterleavedZeroBubble of two devices with two stages each and four
 // micro-batches.
+TEST_CASE("zero bubble: by time, two stages by hand") {
+  const std::vector<std::array<int, 3>> times{{1, 1, 1}, {1, 1, 1}};
+  const auto slots = by_time(times, 0, {2, 2}, 4);
+  CHECK(text_of(slots[0]) == "F0 F1 B0 W0 F2 B1 W1 F3 B2 W2 B3 W3");
+  CHECK(text_of(slots[1]) == "F0 B0 F1 B1 W0 F2 B2 W1 F3 B3 W2 W3");
+  // With memory for more no forward pass waits for weight gradients.
+  CHECK(text_of(by_time(times, 0, {4, 4}, 4)[0]) == "F0 F1 F2 B0 F3 B1 W0 B2 W1 B3 W2 W3");
+}
+
+TEST_CASE("zero bubble: by time with the memory of ZB-H1 and ZB-H2 about as long as these") {
+  for (const std::array<int, 3> times : {std::array{1, 1, 1}, {3, 4, 2}, {2, 2, 1}}) {
+    for (const int send : {0, 1, 3}) {
+      for (const PipelineSchedule fixed :
+           {PipelineSchedule::zero_bubble, PipelineSchedule::zero_bubble_h2}) {
+        const auto pattern = pipeline(fixed, 4, 12);
+        const std::vector<int> kept = in_flight(pattern, Direction::weights);
+        const auto slots = by_time(std::vector(4, times), send, kept, 12);
+        const std::vector<int> keeps = in_flight(slots, Direction::weights);
+        for (std::size_t s = 0; s < 4; ++s) CHECK(keeps[s] <= kept[s]);
+        CHECK(end_of_pipeline(slots, times, send) <= 1.05 * end_of_pipeline(pattern, times, send));
+      }
+    }
+  }
+}
+
+TEST_CASE("zero bubble: by time unequal stages with memory to spare wait less than in ZB-H2") {
+  const std::vector<std::array<int, 3>> times{{5, 6, 4}, {5, 6, 4}, {4, 5, 3}, {4, 5, 3}};
+  const auto fixed = pipeline(PipelineSchedule::zero_bubble_h2, 4, 16);
+  const int work = 16 * 15;
+  CHECK(end_of_pipeline(fixed, times, 4) - work >= 20);
+  const auto slots = by_time(times, 4, {12, 12, 10, 10}, 16);
+  CHECK(in_flight(slots, Direction::weights)[0] > 2 * 4 - 1);
+  CHECK(end_of_pipeline(slots, times, 4) - work <= 10);
+}
+
 TEST_CASE("zero bubble: model chunks in the orders of ZB-H1 and ZB-H2, by hand") {
   const auto text = [](PipelineSchedule schedule, std::int32_t device) {
     std::string all;
