@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <new>
@@ -152,7 +153,9 @@ void keep_inputs(const Options& options) {
   const auto found = options.values.find("--dag");
   if (output.empty() || output == standard_output || found == options.values.end()) return;
   for (const std::string& path : found->second) {
-    if (!same_file(path, output)) continue;
+    // Anonymous files, in which parsim hands over a DAG and gets the answer, have no name to lose.
+    std::error_code none;
+    if (!same_file(path, output) || std::filesystem::hard_link_count(path, none) == 0) continue;
     throw InputError("-o", fmt::format("'{}' is also the file of --dag", output),
                      "accepted: another name");
   }
