@@ -479,4 +479,14 @@ TEST_CASE("calibration: rows correct the costs that they were predicted with, an
   CHECK_THROWS_AS(experiment::Experiment{request}, InputError);
 }
 
+TEST_CASE("calibration: a factor where the fit ends is named though it is rounded") {
+  for (const double factor : {std::nextafter(0.2, 1.0), std::nextafter(5.0, 1.0)}) {
+    experiment::FittedStep step;
+    step.kernels = factor;
+    const auto lines = experiment::calibration_warnings({{step}, {1}}, sim::Fusion::none);
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].find("where the fit ends") != std::string::npos);
+  }
+}
+
 }  // namespace parsim::validation
