@@ -66,7 +66,7 @@ namespace parsim::strategies {
   return stages - stage;
 }
 
-/// The same of the slots of a rank list, whatever their order.
+/// The same of the slots of a rank list, in any order.
 ///
 /// splits   whether they end with weight gradients (Schedule::split_backward)
 [[nodiscard]] std::int32_t most_in_flight(const RankList& list, bool splits);

@@ -62,23 +62,18 @@ void add_other_buckets(const StrategyInput& input, lowering::Estimator& estimato
                        std::vector<PricedPlan>& finalists) {
   const bool decided = input.bucket || input.as_run || input.accepts;
   if (decided || input.sync == Sync::Kind::server) return;
-  const Price best = finalists.front().price;
-  std::vector<PricedPlan> more;
   std::size_t work = 0;
-  for (const PricedPlan& start : finalists) {
-    const bool late = start.price.overcommit != best.overcommit ||
-                      start.price.step > worth_simulating * best.step;
-    if (late || !has_replicas(input.network, start.plan)) continue;
-    if ((work += work_of(start.plan)) > most_work) break;
-    for (const PricedPlan& like : starts_like(input, start)) {
-      std::optional<PricedPlan> other = with_better_buckets(input, estimator, like);
-      if (!other) continue;
-      other->price = simulated_price(input, other->plan);
-      more.push_back(*std::move(other));
-    }
-  }
-  for (PricedPlan& one : more) finalists.push_back(std::move(one));
-  sort_by_price(finalists);
+  add_variants_of_best(input, finalists,
+                       [&](const PricedPlan& start) -> std::optional<std::vector<PricedPlan>> {
+                         std::vector<PricedPlan> others;
+                         if (!has_replicas(input.network, start.plan)) return others;
+                         if ((work += work_of(start.plan)) > most_work) return std::nullopt;
+                         for (const PricedPlan& like : starts_like(input, start)) {
+                           auto other = with_better_buckets(input, estimator, like);
+                           if (other) others.push_back(*std::move(other));
+                         }
+                         return others;
+                       });
 }
 
 }  // namespace parsim::strategies

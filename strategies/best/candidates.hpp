@@ -164,6 +164,13 @@ class MemorySearch {
 [[nodiscard]] std::vector<PricedPlan> simulated(const StrategyInput& input,
                                                 std::vector<PricedPlan> sorted);
 
+/// Adds variants of simulated plans that are near the first one, simulated as well. Sorts.
+///
+/// vary   the variants of a plan; nothing: none of this one or of those after it
+void add_variants_of_best(
+    const StrategyInput& input, std::vector<PricedPlan>& finalists,
+    const std::function<std::optional<std::vector<PricedPlan>>(const PricedPlan&)>& vary);
+
 /// By border between stages what handing a micro-batch over takes, of a pipeline with as many
 /// stages for each rank list.
 ///

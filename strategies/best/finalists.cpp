@@ -70,4 +70,24 @@ std::vector<PricedPlan> cheapest_first(const StrategyInput& input, std::vector<P
   return sorted;
 }
 
+void add_variants_of_best(
+    const StrategyInput& input, std::vector<PricedPlan>& finalists,
+    const std::function<std::optional<std::vector<PricedPlan>>(const PricedPlan&)>& vary) {
+  const Price best = finalists.front().price;
+  std::vector<PricedPlan> more;
+  for (const PricedPlan& start : finalists) {
+    const bool late = start.price.overcommit != best.overcommit ||
+                      start.price.step > worth_simulating * best.step;
+    if (late) continue;
+    std::optional<std::vector<PricedPlan>> others = vary(start);
+    if (!others) break;
+    for (PricedPlan& other : *others) {
+      other.price = simulated_price(input, other.plan);
+      more.push_back(std::move(other));
+    }
+  }
+  for (PricedPlan& one : more) finalists.push_back(std::move(one));
+  sort_by_price(finalists);
+}
+
 }  // namespace parsim::strategies

@@ -167,26 +167,22 @@ void add_orders_by_time(const StrategyInput& input, lowering::Estimator& estimat
   if (input.schedule || input.as_run || input.accepts) return;
   const std::vector<double> boundary = boundary_bytes(input.network, input.precision);
   const StrategyInput plain = as_planned(input);
-  const Price best = finalists.front().price;
   std::set<std::pair<std::size_t, std::int32_t>> kinds;
-  std::vector<PricedPlan> more;
-  for (const PricedPlan& start : finalists) {
-    const Schedule& own = start.plan.schedule;
-    const std::size_t stages = own.rank_lists.size();
-    const bool late = start.price.overcommit != best.overcommit ||
-                      start.price.step > worth_simulating * best.step;
-    // Of many micro-batches a stage the bubble is small, and extracts would not be in their order.
-    const bool many = own.micro_batches >= 14 * static_cast<std::int32_t>(stages);
-    if (late || many || stages < 2 || own.blocking_sends) continue;
-    if (kinds.size() == most || walk_of(start.plan) > most_work) break;
-    if (!kinds.insert({stages, own.micro_batches}).second) continue;
-    std::optional<PricedPlan> other = ordered_by_time(plain, estimator, boundary, start);
-    if (!other) continue;
-    other->price = simulated_price(input, other->plan);
-    more.push_back(*std::move(other));
-  }
-  for (PricedPlan& one : more) finalists.push_back(std::move(one));
-  sort_by_price(finalists);
+  add_variants_of_best(
+      input, finalists, [&](const PricedPlan& start) -> std::optional<std::vector<PricedPlan>> {
+        const Schedule& own = start.plan.schedule;
+        const std::size_t stages = own.rank_lists.size();
+        std::vector<PricedPlan> others;
+        // Of many micro-batches a stage the bubble is small, and extracts would not be in their
+        // order.
+        const bool many = own.micro_batches >= 14 * static_cast<std::int32_t>(stages);
+        if (many || stages < 2 || own.blocking_sends) return others;
+        if (kinds.size() == most || walk_of(start.plan) > most_work) return std::nullopt;
+        if (!kinds.insert({stages, own.micro_batches}).second) return others;
+        auto other = ordered_by_time(plain, estimator, boundary, start);
+        if (other) others.push_back(*std::move(other));
+        return others;
+      });
 }
 
 }  // namespace parsim::strategies
