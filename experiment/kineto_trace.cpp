@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -290,7 +291,7 @@ class TraceBuilder {
     category_.clear();
     name_.clear();
     shapes_ = {};
-    start_ = duration_ = 0;
+    start_ = duration_ = std::numeric_limits<double>::quiet_NaN();
     stream_ = device_ = process_ = -1;
     for (std::size_t level = events_ + 1; level < std::min(events_ + 4, keys_.size()); ++level) {
       keys_[level].clear();
@@ -310,9 +311,13 @@ class TraceBuilder {
     if (*kind == EventKind::module && !name_.starts_with(module_prefix)) return;
     const auto known = [](long double time) { return std::abs(time) <= latest_time; };
     if (!known(start_) || !known(duration_) || duration_ < 0) {
-      throw InputError(fmt::format("{}:/traceEvents/{}", path_, seen_ - 1),
-                       fmt::format("ts {} and dur {}", static_cast<double>(start_), duration_),
-                       "accepted: microseconds, dur 0 or more");
+      const auto text = [](double time) {
+        return std::isnan(time) ? "that is no number" : fmt::format("{}", time);
+      };
+      throw InputError(
+          fmt::format("{}:/traceEvents/{}", path_, seen_ - 1),
+          fmt::format("ts {} and dur {}", text(static_cast<double>(start_)), text(duration_)),
+          "accepted: microseconds, dur 0 or more");
     }
     if (trace_.events.size() == most_events) {
       throw InputError(path_, fmt::format("more than {} events", most_events),

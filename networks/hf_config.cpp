@@ -88,6 +88,7 @@ const json::Keys& config_keys() {
     add<Scoring>(made, "of experts", {"scoring_func"});
     add<Members>(made, "names of classes", {"id2label"});
     add<std::vector<std::string>>(made, "classes of transformers", {"architectures"});
+    add<std::vector<std::string>>(made, "attention of each block", {"layer_types"});
     add<Members>(made, "ignored", {"quantization_config"});
     add<double>(made, "not modelled", {"attn_logit_softcapping", "final_logit_softcapping"});
     add<Members>(made, "of a model of several modalities: read in its place", {"text_config"});
@@ -122,7 +123,6 @@ constexpr std::string_view shapeless[] = {"auto_map",
                                           "gradient_checkpointing",
                                           "is_decoder",
                                           "is_encoder_decoder",
-                                          "layer_types",
                                           "max_length",
                                           "max_window_layers",
                                           "min_length",

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 
 namespace parsim::networks::hugging_face {
@@ -57,7 +59,11 @@ void warn_of_window(const Design& design, std::int64_t seq_length) {
   const Config& config = design.config;
   const bool slides = config.has("sliding_window") && config.value_or("use_sliding_window", true);
   const std::int64_t window = slides ? config.count("sliding_window") : seq_length;
-  if (window >= seq_length) return;
+  const auto kinds = config.value_or("layer_types", std::vector<std::string>{});
+  const bool in_full = !kinds.empty() && std::ranges::all_of(kinds, [](const std::string& kind) {
+    return kind == "full_attention";
+  });
+  if (window >= seq_length || in_full) return;
   design.network.warnings.push_back(
       fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
                   seq_length, window));

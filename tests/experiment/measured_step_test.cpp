@@ -402,6 +402,10 @@ TEST_CASE("kineto trace: what is no trace of one GPU is refused in one sentence"
         "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]");
   CHECK(refused(R"([{"ph":"X","cat":"kernel","name":"k","ts":3,"dur":-1}])")
             .starts_with(":/traceEvents/0: ts 3 and dur -1; accepted: microseconds"));
+  CHECK(refused(R"([{"ph":"X","cat":"kernel","name":"k","ts":3,"dur":"7"}])") ==
+        ":/traceEvents/0: ts 3 and dur that is no number; accepted: microseconds, dur 0 or more");
+  CHECK(refused(R"([{"ph":"X","cat":"kernel","name":"k","dur":7}])") ==
+        ":/traceEvents/0: ts that is no number and dur 7; accepted: microseconds, dur 0 or more");
   CHECK(refused(R"([{"ph":"X","cat":"kernel","name":"k","ts":3,"dur":1,"args":{"device":0}},
                     {"ph":"X","cat":"kernel","name":"k","ts":3,"dur":1,"args":{"device":1}}])") ==
         ": work of 2 GPUs; accepted: the trace of a process that uses one");

@@ -55,6 +55,17 @@ std::vector<std::string> norms_and_sums(const std::string& path) {
 
 using Lines = std::vector<std::string>;
 
+TEST_CASE("hugging face: a window that no block uses is not worth a warning") {
+  const auto warned = [](const std::string& kinds) {
+    const Changed config("mistral-7b", "\"sliding_window\"",
+                         "\"layer_types\": " + kinds + ", \"sliding_window\"");
+    return !load_network(config.path, {{"seq_length", 8192}}, "--network").warnings.empty();
+  };
+  CHECK(warned("[]"));
+  CHECK(warned(R"(["full_attention", "sliding_attention"])"));
+  CHECK_FALSE(warned(R"(["full_attention", "full_attention"])"));
+}
+
 TEST_CASE("hugging face: where a block has its norms") {
   CHECK(norms_and_sums(configs + "gemma-2-2b.json") ==
         Lines{"norm1.norm: block1.mlp.sum", "attention.out.norm.norm: block2.attention.output",
