@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -27,6 +26,39 @@ std::string devices_text(const Cluster& cluster, NodeId node, std::string_view t
   for (const auto& [name, count] : counts)
     parts.push_back(fmt::format("{}{}{}", count, times, name));
   return join(parts, " + ");
+}
+
+/// A machine without names, alone: equal for machines that can stand in for each other. An end of a
+/// link outside has no number, since it does not matter which of equal machines hangs where.
+Cluster shape_of(const Cluster& cluster, NodeId node) {
+  Cluster shape;
+  shape.nodes = {{"", cluster.nodes[node.index()].upkeep}};
+  std::map<Port, std::int32_t> numbers;
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    Device device = cluster.devices[d];
+    if (device.node != node) continue;
+    numbers[Port::of(DeviceId{d})] = static_cast<std::int32_t>(shape.devices.size());
+    device.name.clear();
+    device.node = NodeId{0};
+    shape.devices.push_back(std::move(device));
+  }
+  for (std::size_t s = 0; s < cluster.switches.size(); ++s) {
+    if (cluster.switches[s].node != node) continue;
+    numbers[Port::of(SwitchId{s})] = static_cast<std::int32_t>(shape.switches.size());
+    shape.switches.push_back({"", NodeId{0}});
+  }
+  for (Link link : cluster.links) {
+    const bool touches = numbers.contains(link.a) || numbers.contains(link.b);
+    if (!touches) continue;
+    for (Port* end : {&link.a, &link.b}) {
+      const auto number = numbers.find(*end);
+      *end = number == numbers.end() ? Port{} : Port{end->kind, number->second};
+    }
+    link.name.clear();
+    link.provenance = -1;
+    shape.links.push_back(std::move(link));
+  }
+  return shape;
 }
 
 /// What a machine adds to what is limited.
@@ -125,6 +157,7 @@ std::optional<Watts> power_of(const Offer& offer) {
 
 std::vector<MachineGroup> machine_groups(const Cluster& cluster) {
   std::vector<MachineGroup> groups;
+  std::vector<Cluster> shapes;
   for (std::size_t n = 0; n < cluster.nodes.size(); ++n) {
     const NodeId node{n};
     MachineGroup one{devices_text(cluster, node, " x "),
@@ -133,15 +166,22 @@ std::vector<MachineGroup> machine_groups(const Cluster& cluster) {
                      machine_power(cluster, node),
                      machine_price(cluster, node)};
     if (one.text.empty()) continue;
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const MachineGroup& group) {
-      return std::tie(group.text, group.power, group.price) ==
-             std::tie(one.text, one.power, one.price);
-    });
-    if (same == groups.end()) {
-      groups.push_back(std::move(one));
-    } else {
-      same->nodes.push_back(node);
+    Cluster shape = shape_of(cluster, node);
+    const auto same = std::find(shapes.begin(), shapes.end(), shape);
+    if (same != shapes.end()) {
+      groups[static_cast<std::size_t>(same - shapes.begin())].nodes.push_back(node);
+      continue;
     }
+    groups.push_back(std::move(one));
+    shapes.push_back(std::move(shape));
+  }
+  std::map<std::string, int> kinds;
+  for (const MachineGroup& group : groups) ++kinds[group.text];
+  for (MachineGroup& group : groups) {
+    if (kinds[group.text] == 1) continue;
+    const std::string like = " like " + cluster.nodes[group.nodes.front().index()].name;
+    group.text += like;
+    group.short_text += like;
   }
   return groups;
 }
@@ -179,8 +219,10 @@ Purchases purchases(std::span<const MachineGroup> own, std::span<const Offer> of
     }
     return result;
   }
-  throw InputError("--offers", fmt::format("more than {} candidates", limits.most),
-                   "accepted: fewer offers, or the most machines of an offer, most = 4");
+  throw InputError(
+      "--offers", fmt::format("more than {} candidates", limits.most),
+      "accepted: fewer offers, the most machines of an offer, as in most = 4, or fewer "
+      "kinds of machines in --own");
 }
 
 bool is_joinable(const Cluster* own) {

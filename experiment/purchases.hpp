@@ -12,9 +12,10 @@
 
 namespace parsim::experiment {
 
-/// Machines of a cluster with the same devices, prices and powers.
+/// Machines of a cluster that are equal but for their names, and for where their network links end.
 struct MachineGroup {
-  std::string text, short_text;  ///< "8 x v100-sxm2", "8 v100-sxm2"
+  /// "8 x v100-sxm2", "8 v100-sxm2"; with " like fast0", their first, if others have the same.
+  std::string text, short_text;
   std::vector<NodeId> nodes;
   std::optional<Watts> power{};         ///< of one
   std::optional<MoneyPerHour> price{};  ///< of one, as its file says

@@ -103,6 +103,33 @@ TEST_CASE("purchases: budgets beyond every count are budgets") {
   }
 }
 
+TEST_CASE("purchases: only machines that are equal stand in for each other") {
+  const auto kept = [](const std::string& of_second, const std::string& rate) {
+    const std::string text =
+        "switches = [\"network\"]\n[[nodes]]\nname = \"a\"\ncount = 2\n"
+        "devices = [{ model = \"t4\", count = 2 }]\n[[nodes]]\nname = \"b\"\n" +
+        of_second +
+        "devices = [{ model = \"t4\", count = 2 }]\n[[links]]\na = \"a*.gpu*\"\nb = \"network\"\n"
+        "rate = \"10 GB/s\"\nlatency = \"1 us\"\n[[links]]\na = \"b*.gpu*\"\nb = \"network\"\n"
+        "rate = \"" +
+        rate + "\"\nlatency = \"1 us\"\n";
+    const Cluster own = topologies::parse_cluster(text, "own.toml");
+    const std::vector<MachineGroup> groups = machine_groups(own);
+    std::vector<std::string> texts;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      std::vector<std::int64_t> counts(groups.size(), 0);
+      counts[g] = 1;
+      texts.push_back(text_of({counts, {}}, groups, {}));
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  const Texts unlike{"keep 1/2 (2 t4 like a0)", "keep 1/1 (2 t4 like b)"};
+  CHECK(kept("", "10 GB/s") == Texts{"keep 1/3 (2 t4)"});
+  CHECK(kept("", "11 GB/s") == unlike);
+  CHECK(kept("mtbf = \"2000 h\"\n", "10 GB/s") == unlike);
+}
+
 TEST_CASE("purchases: clusters of what is kept and bought") {
   const Cluster own = own_cluster();
   const std::vector<MachineGroup> groups = machine_groups(own);
