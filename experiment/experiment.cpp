@@ -187,8 +187,8 @@ Experiment::Experiment(const Request& asked)
   std::optional<Profile> profile;
   const std::string measured =
       request.profile.empty() ? "" : read_file(request.profile, "--profile");
-  const bool of_layers = is_layer_times(request.profile, measured);
-  if (!request.profile.empty() && !of_layers) {
+  has_layer_times = is_layer_times(request.profile, measured);
+  if (!request.profile.empty() && !has_layer_times) {
     profile = read_profile(measured, request.profile, request.machine);
   }
   // The machine that a profile was measured on knows its links better than one just looked at.
@@ -291,7 +291,7 @@ Experiment::Experiment(const Request& asked)
   }
   set_hosts(request, profile, calibration);
   cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
-  if (of_layers) {
+  if (has_layer_times) {
     const auto times =
         layer_times_of(measured, request.profile, network, cluster, request.precision);
     warn(layer_times_warnings(times, request.profile, cluster, request.precision));

@@ -41,6 +41,7 @@ class Experiment {
   bool attention_by_default = false;  ///< attention kernels chosen from the GPUs, not by the user
   Cluster cluster;
   std::unique_ptr<CostModel> cost;
+  bool has_layer_times = false;               ///< in the cost model, from --profile
   std::optional<RunCalibration> calibration;  ///< with --calibrate-with
   std::unique_ptr<CostModel> slowed;          ///< null unless a device is slow for the whole step
   Stragglers stragglers;

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/csv.hpp"
@@ -14,6 +15,7 @@
 #include "experiment/experiment.hpp"
 #include "experiment/options.hpp"
 #include "experiment/planner_times.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::experiment {
 
@@ -73,6 +75,7 @@ std::vector<LayerTime> read_layer_times(std::string_view text, const std::string
   }
   constexpr std::int64_t most = std::int64_t{1} << 30;
   std::vector<LayerTime> times;
+  std::map<std::tuple<std::string, Precision, std::int64_t, std::size_t, What>, std::size_t> lines;
   for (const CsvTable::Row& row : table.rows) {
     const auto where = [&](std::string_view column) {
       return fmt::format("{}:{}:{}", file, row.line, column);
@@ -85,6 +88,13 @@ std::vector<LayerTime> read_layer_times(std::string_view text, const std::string
     time.what = parse_word(table.at(row, "layers"), where("layers"), what_words);
     time.forward = time_of(table, row, "forward_s");
     time.backward = time_of(table, row, "backward_s");
+    const auto [known, fresh] = lines.try_emplace(
+        {time.device, time.precision, time.samples, time.group, time.what}, row.line);
+    if (fresh) continue;
+    throw InputError(fmt::format("{}:{}", file, row.line),
+                     fmt::format("the same device, precision, samples, tp and layers as in line {}",
+                                 known->second),
+                     "accepted: one row for each setting");
   }
   return times;
 }
@@ -121,6 +131,15 @@ std::vector<std::string> layer_times_warnings(const std::vector<LayerTime>& time
       warnings.push_back(fmt::format("{}: times of {} by its name count as those of {}", file, said,
                                      fmt::join(types, ", ")));
     }
+  }
+  std::set<std::string> asked;
+  for (const LayerTime& time : times) asked.insert(time.device);
+  std::vector<std::string> known(types.begin(), types.end());
+  for (const DeviceModel& model : topologies::device_models()) known.push_back(model.name);
+  for (const std::string& type : asked) {
+    if (std::find(known.begin(), known.end(), type) != known.end()) continue;
+    warnings.push_back(fmt::format("{}: times of '{}' are left out: no such type of device{}", file,
+                                   type, did_you_mean(type, known)));
   }
   for (const std::string& type : types) {
     std::set<std::size_t> groups;

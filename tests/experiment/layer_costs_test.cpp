@@ -220,6 +220,31 @@ TEST_CASE("layer costs: a group's simulated step takes as long as was measured")
   }
 }
 
+TEST_CASE("layer times: a setting has one row, and no row is left out without a word") {
+  const std::string head = "device,precision,samples,tp,layers,forward_s,backward_s\n",
+                    row = "a100-sxm4-40,bf16,1,1,block,0.001,0.002\n";
+  // Before, the last of them counted.
+  CHECK(testing::refusal_of([&] {
+          return read_layer_times(head + row + "a100-sxm4-40,bf16,1,1,block,0.010,0.020\n",
+                                  "t.csv");
+        }) ==
+        "t.csv:3: the same device, precision, samples, tp and layers as in line 2; accepted: "
+        "one row for each setting");
+  const auto warnings = [&](const std::string& device) {
+    const auto times =
+        read_layer_times(head + row + device + ",bf16,1,1,after,0.001,0.002\n", "t.csv");
+    return layer_times_warnings(
+        times, "t.csv",
+        topologies::load_cluster("star:1,device=a100-sxm4-40,rate=1GB/s,latency=1us", "--cluster"),
+        Precision::bf16);
+  };
+  CHECK(warnings("a100-sxm4-40").empty());
+  CHECK(warnings("h100-sxm5").empty());  // of another cluster
+  CHECK(warnings("a100-sxm4-4O") ==
+        std::vector<std::string>{"t.csv: times of 'a100-sxm4-4O' are left out: no such type of "
+                                 "device; did you mean 'a100-sxm4-40'?"});
+}
+
 TEST_CASE("layer times: a table without the columns, a network without blocks are refused") {
   CHECK(testing::refusal_of([] {
           return read_layer_times("device\nt4\n", "t.csv");

@@ -199,6 +199,28 @@ TEST_CASE("two jobs: of one network from a file, and with eager attention on old
   }
 }
 
+TEST_CASE("two jobs: times of layers are those of one network") {
+  const testing::TemporaryFolder folder;
+  const auto request = [](const char* network) { return on_two_of_four(network, "a100-sxm4-80"); };
+  const TwoPlans longer(request("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128"));
+  Request measured = request("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=128");
+  measured.profile = folder.write("t.csv",
+                                  "device,precision,samples,tp,layers,forward_s,backward_s\n"
+                                  "a100-sxm4-80,fp32,4,2,block,0.5,1\n");
+  const TwoPlans plans(measured);
+  // Before, blocks of any network took as long.
+  CHECK_THROWS_WITH_AS(
+      run_with_job(plans.experiment, plans.first,
+                   folder.write("other.json", to_json(longer.second))),
+      "--profile: times of layers of the first job's network alone, with --beside; accepted: a "
+      "profile of kernels, or two jobs of one network",
+      InputError);
+  const TwoJobs jobs = run_with_job(plans.experiment, plans.first,
+                                    folder.write("other.json", to_json(plans.second)));
+  CHECK(jobs.second.alone == jobs.first.alone);
+  CHECK(jobs.second.alone > Seconds{1.5});
+}
+
 TEST_CASE("two jobs: options that change kernel times are refused") {
   const testing::TemporaryFolder folder;
   Request request;
