@@ -66,6 +66,25 @@ void check_names(const TrainerWords& words) {
                                    did_you_mean(name, known)));
     }
   }
+  // accelerate launch adds the prefix of their table to these (commands/launch.py,
+  // _validate_launch_command), and no other setting has such a name.
+  const auto refuse_without = [&](std::string_view prefix, std::string_view rest) {
+    if (!words.has(rest)) return;
+    std::string whole = fmt::format("{}{}", prefix, rest);
+    std::replace(whole.begin(), whole.end(), '-', '_');
+    throw InputError(words.where(rest), "a name without its prefix",
+                     fmt::format("accepted: {}", whole));
+  };
+  constexpr std::string_view of_fsdp = "fsdp-";
+  for (const std::string& name : known) {
+    if (name.starts_with(of_fsdp) && name != "fsdp-config") {
+      refuse_without(of_fsdp, std::string_view(name).substr(of_fsdp.size()));
+    }
+  }
+  if (words.text("mixed-precision") == "fp8") return;  // whose own table has a backend
+  for (const std::string_view rest : {"backend", "mode", "use-dynamic", "use-fullgraph"}) {
+    refuse_without("dynamo-", rest);
+  }
 }
 
 void refuse_what_no_plan_has(const TrainerWords& words) {
@@ -201,9 +220,15 @@ void read_fsdp(const TrainerWords& words, std::int64_t replicas, bool has_blocks
     }
     file.zero_stage = keeps ? 2 : 3;
   } else {
-    const std::string_view key =
-        words.has("fsdp-sharding-strategy") ? "fsdp-sharding-strategy" : reshard_at;
+    // accelerate launch sets it in any case, and it goes before (accelerator.py, prepare_model).
+    constexpr std::string_view key = "fsdp-sharding-strategy";
     const std::string strategy = lower_case(words.text(key).value_or("full_shard"));
+    const std::string reshard = lower_case(words.text(reshard_at).value_or("full_shard"));
+    if (!words.has(key) && reshard != "full_shard" && reshard != "1") {
+      file.notes.push_back(fmt::format(
+          "{}: FSDP 1 follows fsdp_sharding_strategy, FULL_SHARD where the file has none, not this",
+          words.where(reshard_at)));
+    }
     if (strategy == "full_shard" || strategy == "1") {
       file.zero_stage = 3;
     } else if (strategy == "shard_grad_op" || strategy == "2") {
@@ -290,7 +315,9 @@ LayoutFile of_accelerate(const TrainerWords& words, const Network& network, cons
     throw InputError("--batch", fmt::format("missing: {} leaves it open", words.file()),
                      "accepted: the samples of a step, which the script decides");
   }
-  const std::string precision = words.text("mixed-precision").value_or("no");
+  // Its former name: commands/config/config_args.py, process_config.
+  const bool halves = !words.has("mixed-precision") && words.is_on("fp16");
+  const std::string precision = words.text("mixed-precision").value_or(halves ? "fp16" : "no");
   if (precision != "no" && precision != "bf16" && precision != "fp16") {
     words.refuse("mixed-precision", "no, bf16 or fp16");
   }

@@ -151,14 +151,26 @@ LayoutFile of_deepspeed(TrainerWords words, const Network& network, const Cluste
        {"zero_optimization.offload_param.device", "zero_optimization.offload_optimizer.device"}) {
     if (words.has(key) && words.text(key) != "none") words.refuse(key, "none");
   }
-  for (const std::string_view key :
-       {"zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
-        "zero_optimization.zero_quantized_gradients", "sequence_parallel_size",
-        "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param",
-        "torch_autocast.enabled", "amp.enabled", "progressive_layer_drop.enabled",
-        "curriculum_learning.enabled", "data_efficiency.enabled", "compile.deepcompile",
-        "pipeline.stages", "elasticity.enabled", "activation_checkpointing.cpu_checkpointing",
-        "bf16", "fp16", "zero_optimization"}) {  // the last three are tables
+  for (const std::string_view key : {"zero_optimization.zero_hpz_partition_size",
+                                     "zero_optimization.zero_quantized_weights",
+                                     "zero_optimization.zero_quantized_gradients",
+                                     "sequence_parallel_size",
+                                     "zero_optimization.cpu_offload",
+                                     "zero_optimization.cpu_offload_param",
+                                     "torch_autocast.enabled",
+                                     "amp.enabled",
+                                     "progressive_layer_drop.enabled",
+                                     "curriculum_learning.enabled",
+                                     "data_efficiency.enabled",
+                                     "compile.deepcompile",
+                                     "eigenvalue.enabled",
+                                     "sparse_gradients",
+                                     "pipeline.stages",
+                                     "elasticity.enabled",
+                                     "activation_checkpointing.cpu_checkpointing",
+                                     "bf16",
+                                     "fp16",
+                                     "zero_optimization"}) {  // the last three are tables
     if (words.is_on(key) && words.text(key) != "1") words.refuse(key, "none");
   }
   for (const std::string_view key :

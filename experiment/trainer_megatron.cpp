@@ -42,6 +42,7 @@ constexpr Unknown unknown_of_megatron[] = {
     {"fine-grained-activation-offloading", "activations on the GPU"},
     {"hybrid-context-parallel", "one of --context-parallel-size"},
     {"rampup-batch-size", "one batch size"},
+    {"step-batch-size-schedule", "one batch size"},
     {"use-precision-aware-optimizer", "optimizer states in FP32"},
     {"zero-stage", "--use-distributed-optimizer or --use-megatron-fsdp"},
     {"ds-sequence-parallel-size", "--context-parallel-size"},
@@ -54,6 +55,28 @@ constexpr Unknown unknown_of_megatron[] = {
     {"delay-wgrad-compute", "gradients of weights in their layer's backward pass"},
     {"moe-shared-expert-overlap", "shared experts after the others"},
     {"window-size", "attention to all tokens"},
+    {"freeze-all-layers", "weights that are trained"},
+    {"overlap-p2p-communication-warmup-flush", "--overlap-p2p-communication alone"},
+    {"ddp-num-buckets", "--ddp-bucket-size"},
+    {"ddp-reduce-scatter-with-fp32-accumulation", "gradients that NCCL sums"},
+    {"fp8-dot-product-attention", "attention in 16 bits"},
+    {"fp8-multi-head-attention", "attention in 16 bits"},
+    {"fp8-output-proj", "the last product in 16 bits"},
+    {"te-precision-config-file", "one precision for all layers"},
+    {"fp32-residual-connection", "residuals in the precision of the step"},
+    {"defer-embedding-wgrad-compute", "gradients of weights in their layer's backward pass"},
+    {"overlap-param-gather-with-optimizer-step", "--overlap-param-gather alone"},
+    {"use-layer-wise-distributed-optimizer", "--use-distributed-optimizer"},
+    {"enable-full-sharding-in-hsdp", "states sharded in each copy"},
+    {"suggested-communication-unit-size", "blocks as units of FSDP"},
+    {"heterogeneous-layers-config-path", "equal blocks"},
+    {"heterogeneous-layers-config-encoded-json", "equal blocks"},
+    {"hybrid-layer-pattern", "blocks of a transformer"},
+    {"hybrid-override-pattern", "blocks of a transformer"},
+    {"linear-attention-freq", "attention in all blocks"},
+    {"experimental-attention-variant", "attention in all blocks"},
+    {"enable-mhc-connections", "plain residuals"},
+    {"moe-latent-size", "experts as wide as the hidden size"},
     {"enable-zero-bubble", "1F1B; ZB-H1 and ZB-H2 are simulated with --strategy tensor --schedule"},
 };
 
@@ -119,9 +142,16 @@ Recompute recompute_of(const TrainerWords& words, const Network& network) {
   return Recompute::full;
 }
 
+bool shards_by_fsdp(const TrainerWords& words) {
+  return words.is_on("use-megatron-fsdp") || words.is_on("use-custom-fsdp");
+}
+
 std::int32_t zero_of(const TrainerWords& words) {
-  const bool fsdp = words.is_on("use-megatron-fsdp") || words.is_on("use-custom-fsdp");
-  if (fsdp) {
+  if (shards_by_fsdp(words)) {
+    for (const auto& [name, only] : {std::pair{"outer-dp-sharding-strategy", "no_shard"},
+                                     std::pair{"megatron-fsdp-main-params-dtype", "fp32"}}) {
+      if (words.text(name).value_or(only) != only) words.refuse(name, only);
+    }
     const std::string kind = words.text("data-parallel-sharding-strategy").value_or("no_shard");
     constexpr std::string_view kinds[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
     const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
@@ -140,7 +170,39 @@ bool overlap_of(const TrainerWords& words, bool sequence_parallel) {
   constexpr std::string_view name = "tp-comm-overlap";
   if (!words.is_on(name)) return false;
   if (!sequence_parallel) words.refuse(name, "with sequence parallelism over two or more GPUs");
+  // Of flags that are on, --no-NAME and --disable-NAME (training/argument_utils.py).
+  for (const std::string_view part :
+       {"tp-comm-overlap-ag", "tp-comm-overlap-rs", "tp-comm-bulk-wgrad", "tp-comm-bulk-dgrad"}) {
+    for (const std::string_view off : {"no-", "disable-"}) {
+      const std::string one = fmt::format("{}{}", off, part);
+      if (words.is_on(one)) words.refuse(one, "all of --tp-comm-overlap, or none");
+    }
+  }
+  for (const std::string_view one :
+       {"tp-comm-overlap-rs-dgrad", "tp-comm-overlap-disable-qkv", "tp-comm-overlap-disable-fc1"}) {
+    if (words.is_on(one)) words.refuse(one, "--tp-comm-overlap without it");
+  }
   return true;
+}
+
+/// Megatron-LM's FSDP keeps and sums gradients in the precision of the weights unless its own
+/// arguments say otherwise (megatron/core/distributed/fsdp/src/megatron_fsdp/
+/// param_and_grad_buffer.py, _resolve_group_grad_dtype; training/arguments.py).
+Precision fsdp_sums_in(const TrainerWords& words, Precision weights) {
+  constexpr std::string_view kept_at = "megatron-fsdp-main-grads-dtype",
+                             summed_at = "megatron-fsdp-grad-comm-dtype";
+  const auto named = [&](std::string_view at, Precision otherwise) {
+    const std::string text = words.text(at).value_or("auto");
+    if (text == "auto") return otherwise;
+    const auto found = text == "fp32" ? Precision::fp32 : weights;
+    if (text != to_text(found)) words.refuse(at, fmt::format("auto, fp32 or {}", to_text(weights)));
+    return found;
+  };
+  const Precision kept = named(kept_at, weights), summed = named(summed_at, kept);
+  if (summed != kept) {
+    words.refuse(summed_at, "auto, as parsim sums gradients in the precision that they have");
+  }
+  return kept;
 }
 
 void read_precision(const TrainerWords& words, LayoutFile& file) {
@@ -150,7 +212,15 @@ void read_precision(const TrainerWords& words, LayoutFile& file) {
   const bool in_fp32 = bf16 ? !words.is_on("grad-reduce-in-bf16")
                             : !fp16 || words.is_on("accumulate-allreduce-grads-in-fp32");
   file.reduce_precision = in_fp32 ? Precision::fp32 : *file.precision;
+  if (shards_by_fsdp(words) && zero_of(words) > 0) {
+    file.reduce_precision = fsdp_sums_in(words, *file.precision);
+  }
   if (!words.has("fp8-format")) return;
+  constexpr std::string_view gather_at = "fp8-param-gather";
+  if (words.is_on(gather_at)) {
+    file.notes.push_back(fmt::format("{}: weights are gathered in 16 bits here, which takes longer",
+                                     words.where(gather_at)));
+  }
   for (const std::string_view name : {"first-last-layers-bf16", "no-fp8-wgrad"}) {
     if (words.is_on(name)) words.refuse(name, "all blocks and all products in FP8");
   }
@@ -249,6 +319,13 @@ LayoutFile of_megatron(const TrainerWords& words, const Network& network, const 
   const std::int64_t each = words.integer("micro-batch-size").value_or(1);
   set_batch(words, "global-batch-size", words.integer("global-batch-size"), each * groups.data,
             file);
+  // More than tensor-parallel ones are sharded replicas (core/model_parallel_config.py).
+  for (const std::string_view shards_at :
+       {"tensor-parallel-num-weight-shards", "expert-tensor-parallel-num-weight-shards"}) {
+    if (words.integer(shards_at).value_or(1) > 1 && words.integer(shards_at) != tensor) {
+      words.refuse(shards_at, "--use-megatron-fsdp to shard weights");
+    }
+  }
   file.sequence_parallel = words.is_on("sequence-parallel") && tensor > 1;
   file.tensor_overlap = overlap_of(words, *file.sequence_parallel);
   const bool mixture = strategies::experts_of(network) > 0;

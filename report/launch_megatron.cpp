@@ -111,6 +111,9 @@ std::vector<std::string> arguments_of(const CarriedPlan& carried) {
     flag("--no-gradient-accumulation-fusion");
     flag("--use-distributed-optimizer");
     value("--ckpt-format", "fsdp_dtensor");
+    if (plan.reduce_precision != storage_of(plan.precision)) {
+      value("--megatron-fsdp-main-grads-dtype", to_text(plan.reduce_precision));
+    }
   }
   if (const std::int64_t groups = carried.zero_groups(); groups > 1) {
     value("--num-distributed-optimizer-instances", groups);

@@ -144,7 +144,7 @@ TEST_CASE("deepspeed: elastic batches are refused") {
 
 TEST_CASE("deepspeed: settings that change the work of a step are refused") {
   for (const std::string table :
-       {"progressive_layer_drop", "curriculum_learning", "data_efficiency"}) {
+       {"progressive_layer_drop", "curriculum_learning", "data_efficiency", "eigenvalue"}) {
     CAPTURE(table);
     CHECK(testing::refusal_of([&] {
             (void)deepspeed_file("\"" + table + "\": {\"enabled\": true}");
