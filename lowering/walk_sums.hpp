@@ -36,7 +36,7 @@ void Walk<Sink>::begin_sums() {
     SumState& state = sum_states_[s];
     state.zero_stage = zero_stage_of(group, schedule);
     sharded = sharded || state.zero_stage >= 2;
-    state.again = gathers_each_micro_batch(group, schedule);
+    state.again = gathers_before_forward(group, schedule);
     for (const LayerId id : group.layers) {
       if (state.zero_stage == 3 || state.again) split_weights_[id.index()].push_back(s);
       if (!parts_.structure.flow.reaches_loss[id.index()]) continue;

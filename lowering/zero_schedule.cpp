@@ -60,19 +60,23 @@ std::vector<std::vector<std::size_t>> groups_by_devices(const std::vector<SyncGr
   return lists;
 }
 
-bool scatters_each_micro_batch(const Schedule& schedule) {
+bool has_stages(const Schedule& schedule) {
   const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
-  if (schedule.split_backward) return false;
-  if (schedule.micro_batches == 1) return true;
-  return schedule.reduce_every != ReduceEvery::step &&
-         std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
+  return std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) != stages.end();
 }
 
-bool gathers_each_micro_batch(const SyncGroup& group, const Schedule& schedule) {
-  const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
-  return group.zero_stage == 2 && schedule.reduce_every != ReduceEvery::automatic &&
-         schedule.micro_batches > 1 && !schedule.split_backward &&
-         std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
+bool scatters_each_micro_batch(const Schedule& schedule) {
+  if (schedule.split_backward) return false;
+  if (schedule.micro_batches == 1) return true;
+  return schedule.reduce_every != ReduceEvery::step && !has_stages(schedule);
+}
+
+bool gathers_before_forward(const SyncGroup& group, const Schedule& schedule) {
+  if (group.zero_stage != 2 || schedule.reduce_every == ReduceEvery::automatic) return false;
+  if (!has_stages(schedule)) return !schedule.split_backward;
+  const auto stage = [&](LayerId id) { return schedule.stage_of_layer[id.index()]; };
+  return std::all_of(group.layers.begin(), group.layers.end(),
+                     [&](LayerId id) { return stage(id) == stage(group.layers[0]); });
 }
 
 bool sums_each_micro_batch(const Schedule& schedule) {

@@ -47,9 +47,12 @@ using UnitsByLayer = std::vector<std::vector<std::size_t>>;
 /// (ReduceEvery).
 [[nodiscard]] bool sums_each_micro_batch(const Schedule& schedule);
 
-/// Whether weights that ZeRO does not shard (stage 2) are gathered for every micro-batch all the
-/// same, as in FSDP, which frees them after each backward pass.
-[[nodiscard]] bool gathers_each_micro_batch(const SyncGroup& group, const Schedule& schedule);
+/// Whether the layers are in several stages of a pipeline.
+[[nodiscard]] bool has_stages(const Schedule& schedule);
+/// Whether weights that ZeRO does not shard (stage 2) are gathered before a forward pass, a unit
+/// while the unit before it computes, and not after the update: as in FSDP, which frees them after
+/// each backward pass, in a pipeline after the last one.
+[[nodiscard]] bool gathers_before_forward(const SyncGroup& group, const Schedule& schedule);
 
 /// An all-gather of a unit's weights.
 struct WeightGather {

@@ -97,12 +97,13 @@ strategies::PipelineSends sends_of(const Claim& claim, std::int32_t chunks) {
                                       strategies::PipelineSchedule::one_f_one_b, chunks);
 }
 
-/// When torchtitan and accelerate reduce gradients of several micro-batches; of others as
-/// ReduceEvery::automatic says.
+/// When torchtitan, accelerate, and FSDP that keeps gathered weights, reduce gradients of several
+/// micro-batches; of others as ReduceEvery::automatic says.
 ReduceEvery reduced_in(const Claim& claim) {
   for (const std::string_view trainer : {"torchtitan", "accelerate"}) {
     if (column_contains(claim, "framework", trainer)) return experiment::reduced_by(trainer, {});
   }
+  if (column_contains(claim, "parallelism", "SHARD_GRAD_OP")) return ReduceEvery::micro_batch;
   return ReduceEvery::automatic;
 }
 

@@ -232,17 +232,56 @@ TEST_CASE("zero group: every micro-batch's gradients may be summed, or those of 
   }
 }
 
-TEST_CASE("zero group: FSDP that keeps weights after forward gathers them for every micro-batch") {
+TEST_CASE("zero group: FSDP that keeps weights after forward gathers them before each forward") {
   const Grouped grouped;
-  for (const ReduceEvery every :
-       {ReduceEvery::automatic, ReduceEvery::micro_batch, ReduceEvery::step}) {
-    Plan plan = grouped.plan(2, {4, false}, 3);
-    plan.schedule.reduce_every = every;
-    const ExecDag dag = lowering::lower(grouped.world.network, grouped.world.cluster, plan);
-    const std::int64_t times = every == ReduceEvery::automatic ? 1 : 3;
-    CHECK(count(dag, CollectiveKind::all_gather, Stream::gradient) == 3 * 2 * times);
-    CHECK(difference(plan, dag, 5) == "");
+  const auto first = [](const ExecDag& dag, OpKind kind, const CollectiveKind* collective) {
+    std::size_t i = 0;
+    for (; i < dag.size(); ++i) {
+      if (dag.kind(OpId{i}) != kind) continue;
+      if (collective == nullptr) break;
+      if (std::get<Collective>(dag.op(OpId{i})).kind == *collective) break;
+    }
+    return i;
+  };
+  constexpr CollectiveKind gather = CollectiveKind::all_gather;
+  for (const std::int32_t micro_batches : {1, 3}) {
+    for (const ReduceEvery every :
+         {ReduceEvery::automatic, ReduceEvery::micro_batch, ReduceEvery::step}) {
+      CAPTURE(micro_batches);
+      CAPTURE(to_text(every));
+      Plan plan = grouped.plan(2, {4, false}, micro_batches);
+      plan.schedule.reduce_every = every;
+      const ExecDag dag = lowering::lower(grouped.world.network, grouped.world.cluster, plan);
+      const bool before = every != ReduceEvery::automatic;
+      CHECK(count(dag, CollectiveKind::all_gather, Stream::gradient) ==
+            3 * 2 * (before ? micro_batches : 1));
+      CHECK((first(dag, OpKind::collective, &gather) < first(dag, OpKind::compute, nullptr)) ==
+            before);
+      CHECK(difference(plan, dag, 5) == "");
+    }
   }
+}
+
+TEST_CASE("zero group: stages of FSDP gather weights that they keep before their first forward") {
+  const World world(networks::load_network(
+                        "gpt:layers=4,hidden=16,heads=2,seq_length=8,vocab_size=64", {}, "test"),
+                    star_of(4, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(8);
+  input.optimizer = Optimizer::adam;
+  input.micro_batches = 4;
+  input.zero_stage = 2;
+  input.pipeline_parallel = input.data_parallel = 2;
+  input.tensor_parallel = 1;
+  Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
+  const auto gathers = [&] {
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    CHECK(difference(plan, dag, 5) == "");
+    return count(dag, CollectiveKind::all_gather, Stream::gradient);
+  };
+  const std::int64_t once = gathers();
+  CHECK(once > 0);
+  plan.schedule.reduce_every = ReduceEvery::micro_batch;
+  CHECK(gathers() == once);
 }
 
 TEST_CASE("zero group: whole gradients of stage 1 stay, however often they are summed") {
