@@ -165,9 +165,70 @@ std::vector<double> note_contradictions(const std::vector<FittedStep>& rows,
   return launches;
 }
 
+/// A link's kind, unless it is guessed.
+std::optional<LinkKind> given_kind(const Link& link) {
+  return link.kind_guessed ? std::nullopt : link.kind;
+}
+
+std::vector<std::size_t> links_between_machines(const Cluster& cluster) {
+  const auto node_of = [&](const Port& port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  std::vector<std::size_t> found;
+  for (std::size_t l = 0; l < cluster.links.size(); ++l) {
+    const NodeId a = node_of(cluster.links[l].a), b = node_of(cluster.links[l].b);
+    if (a != b || !a.valid()) found.push_back(l);
+  }
+  return found;
+}
+
+/// Whether a share fitted on the row's links counts for those of a kind.
+bool counts_for(const FittedStep& row, const std::optional<LinkKind>& kind) {
+  return row.links && (!row.kind || !kind || *row.kind == *kind);
+}
+
+/// Each kind of links between machines takes the median over the rows that count for it. Rows that
+/// count for none lose their share, and a kind without rows gets a note.
+void set_links(const Cluster& cluster, RunCalibration& calibration) {
+  calibration.links.assign(cluster.links.size(), 1.0);
+  if (!has_several_machines(cluster)) return;
+  std::map<std::optional<LinkKind>, std::vector<std::size_t>> kinds;
+  for (const std::size_t l : links_between_machines(cluster)) {
+    kinds[given_kind(cluster.links[l])].push_back(l);
+  }
+  std::vector<bool> used(calibration.by.size(), false);
+  for (const auto& [kind, links] : kinds) {
+    std::vector<double> shares;
+    std::set<std::string_view> others;
+    for (std::size_t i = 0; i < calibration.by.size(); ++i) {
+      const FittedStep& row = calibration.by[i];
+      if (counts_for(row, kind)) shares.push_back(*row.links);
+      used[i] = used[i] || counts_for(row, kind);
+      if (row.links && row.kind) others.insert(to_text(*row.kind));
+    }
+    if (!shares.empty()) {
+      const double share = middle_of(shares);
+      calibration.link_spread =
+          std::max(calibration.link_spread, half_width(shares, share, collective_disagreement));
+      for (const std::size_t l : links) calibration.links[l] = share;
+    } else if (!others.empty()) {
+      calibration.notes.push_back(fmt::format(
+          "rows across machines were measured on {}, and their share of its rate is not used for "
+          "{} "
+          "of the run",
+          join(std::vector<std::string>(others.begin(), others.end()), " and "), to_text(*kind)));
+    }
+  }
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) calibration.by[i].links.reset();
+  }
+}
+
 /// Adds what collectives on the cluster's GPUs say: the launch, and shares of links.
 void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster,
-                     RunCalibration& calibration, std::vector<double>& links) {
+                     RunCalibration& calibration) {
   const bool several = has_several_machines(cluster);
   const auto applies = [&](const FittedStep& row) {
     const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
@@ -186,7 +247,6 @@ void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster
     const bool launch = row.launch && (!alike || row.between == several);
     const bool of_links = row.links && several;
     if (launch) launches.push_back(row.launch->count());
-    if (of_links) links.push_back(*row.links);
     useless += launch || of_links ? 0 : 1;
     if (launch || of_links) calibration.by.push_back(row);
   }
@@ -212,7 +272,7 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
   RunCalibration calibration;
   calibration.kernels.assign(cluster.devices.size(), 1.0);
   calibration.every_gpu = true;
-  std::vector<double> links, hosts, counts, missed;
+  std::vector<double> hosts, counts, missed;
   std::vector<std::string> wanted;
   for (std::size_t m = 0; m < cluster.models.size(); ++m) {
     const DeviceModel& model = cluster.models[m];
@@ -239,7 +299,6 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     for (const FittedStep* row : counting) {
       note_power(model, *row, calibration.notes);
       factors.push_back(row->kernels);
-      if (row->links) links.push_back(*row->links);
       if (row->fitted > Seconds{0}) missed.push_back(row->fitted / row->measured);
       if (row->host) hosts.push_back(*row->host);
       if (row->host) counts.push_back(row->devices);
@@ -252,17 +311,14 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
     note_disagreement(model.name, counting, factor, width > 0, calibration.notes);
     for (const std::size_t d : devices) calibration.kernels[d] = factor;
   }
-  add_collectives(rows, cluster, calibration, links);
+  add_collectives(rows, cluster, calibration);
   if (calibration.by.empty()) {
     throw InputError("--calibrate-with",
                      fmt::format("no row of {} in {}, only of {}", join(wanted, " or "),
                                  to_text(precision), texts_of(rows)),
                      "accepted: measured steps on the type of GPU and in the precision of the run");
   }
-  if (!links.empty()) {
-    calibration.links = middle_of(links);
-    calibration.link_spread = half_width(links, calibration.links, collective_disagreement);
-  }
+  set_links(cluster, calibration);
   // One fit has all rows of a job across machines: what it misses may be kernels or links.
   const double width = half_width(missed, 1, disagreement);
   calibration.kernel_spread = std::max(calibration.kernel_spread, width);
@@ -373,16 +429,21 @@ std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,
 }
 
 Cluster with_links_between_machines(Cluster cluster, double part) {
-  const auto node_of = [&](const Port& port) {
-    const auto index = static_cast<std::size_t>(port.index);
-    return port.kind == Port::Kind::device ? cluster.devices[index].node
-                                           : cluster.switches[index].node;
-  };
-  for (Link& link : cluster.links) {
-    const NodeId a = node_of(link.a), b = node_of(link.b);
-    if (a != b || !a.valid()) link.rate = BytesPerSecond{link.rate.value * part};
-  }
+  for (const std::size_t l : links_between_machines(cluster)) cluster.links[l].rate.value *= part;
   return cluster;
+}
+
+Cluster with_link_shares(Cluster cluster, const std::vector<double>& shares) {
+  for (std::size_t l = 0; l < shares.size(); ++l) cluster.links[l].rate.value *= shares[l];
+  return cluster;
+}
+
+std::optional<LinkKind> kind_between_machines(const Cluster& cluster) {
+  std::set<std::optional<LinkKind>> kinds;
+  for (const std::size_t l : links_between_machines(cluster)) {
+    kinds.insert(given_kind(cluster.links[l]));
+  }
+  return kinds.size() == 1 ? *kinds.begin() : std::nullopt;
 }
 
 }  // namespace parsim::experiment

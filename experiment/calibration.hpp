@@ -8,6 +8,7 @@
 
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
+#include "core/link_kind.hpp"
 #include "core/network.hpp"
 #include "experiment/step_interval.hpp"
 #include "sim/fusion.hpp"
@@ -25,9 +26,10 @@ struct FittedStep {
   sim::Fusion fusion = sim::Fusion::none;  ///< whose kernels it ran
   double memory = 0;                       ///< that its plan needs, as a share of its GPU's
   Precision precision = Precision::fp32;
-  std::string profile;            ///< file whose layer times the row was predicted with
-  double kernels = 1;             ///< factor of kernel times
-  std::optional<double> links{};  ///< share of their rate that links between machines reach
+  std::string profile;             ///< file whose layer times the row was predicted with
+  double kernels = 1;              ///< factor of kernel times
+  std::optional<double> links{};   ///< share of their rate that links between machines reach
+  std::optional<LinkKind> kind{};  ///< of these links, if the row names one
   /// Seconds that a host adds to a step for each sample of a GPU, and each GPU of its machine
   /// beyond `devices`.
   std::optional<double> host{};
@@ -43,8 +45,8 @@ struct FittedStep {
 /// The terms that fitted rows give a run.
 struct RunCalibration {
   std::vector<FittedStep> by;
-  std::vector<double> kernels;  ///< by DeviceId; 1 where no row has the device
-  double links = 1;
+  std::vector<double> kernels;      ///< by DeviceId; 1 where no row has the device
+  std::vector<double> links;        ///< shares of their rate by LinkId; 1 inside machines
   double host = 0, devices = 1;     ///< as in FittedStep
   std::optional<Seconds> launch{};  ///< of every collective; nothing: that of its links
   bool every_gpu = false;           ///< whether each type of GPU has a row
@@ -56,10 +58,12 @@ struct RunCalibration {
 };
 /// Of rows with the cluster's types of GPU in the same precision: per type those of the same
 /// network, else those of transformers for a transformer and of others for others, else all; of
-/// several the median. Links between machines, if there are several, take the median over these
-/// rows, and so do hosts over those that say what a host adds. Of collectives on the cluster's
-/// types of GPU, small ones give the launch (those on one machine or on several, as the run is, if
-/// there are such), large ones between machines count for the links. Throws InputError at
+/// several the median. Links between machines, if there are several, take the median over those of
+/// these rows that were measured on their kind, or that name none; links whose kind is guessed,
+/// over all. Hosts take the median over the rows that say what a host adds. Of collectives on the
+/// cluster's types of GPU, small ones give the launch (those on one machine or on several, as the
+/// run is, if there are such), large ones between machines count for the links. Throws InputError
+/// at
 /// --calibrate-with if no row applies.
 [[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
                                             const Network& network, Precision precision,
@@ -87,5 +91,10 @@ void check_calibrated_costs(const RunCalibration& calibration, const std::string
 
 /// The cluster with links between machines at the share `part` of their rate.
 [[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);
+/// The cluster with each link at its share of its rate, by LinkId.
+[[nodiscard]] Cluster with_link_shares(Cluster cluster, const std::vector<double>& shares);
+
+/// The one kind of all links between machines; nothing if there are several, or none is given.
+[[nodiscard]] std::optional<LinkKind> kind_between_machines(const Cluster& cluster);
 
 }  // namespace parsim::experiment

@@ -278,7 +278,7 @@ Experiment::Experiment(const Request& asked)
     check_calibrated_costs(*calibration, request.costs, request.profile,
                            request.sim.launch_interval);
     warn(calibration_warnings(*calibration, request.sim.fusion));
-    cluster = with_links_between_machines(std::move(cluster), calibration->links);
+    cluster = with_link_shares(std::move(cluster), calibration->links);
   }
   const auto start = std::chrono::steady_clock::now();
   sim::Slowdowns& slowdowns = request.sim.slowdowns;

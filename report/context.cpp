@@ -48,9 +48,10 @@ std::string calibration_line(const experiment::RunCalibration& calibration) {
     if (step.collective) {
       if (++collectives > named) continue;
       rows.push_back(fmt::format("{} of {} ({})", step.name, step.set,
-                                 step.launch ? fmt::format("launch of a collective {} us",
-                                                           three_digits(1e6 * step.launch->count()))
-                                             : links));
+                                 step.launch     ? fmt::format("launch of a collective {} us",
+                                                               three_digits(1e6 * step.launch->count()))
+                                 : links.empty() ? "links of another kind"
+                                                 : links));
       continue;
     }
     rows.push_back(fmt::format(

@@ -12,6 +12,7 @@
 #include "topologies/topologies.hpp"
 #include "validation/affirmed_words.hpp"
 #include "validation/measurements.hpp"
+#include "validation/network_tokens.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/table_formats.hpp"
 
@@ -183,7 +184,8 @@ NetworkPorts ports_between(const Claim& claim, std::string_view text, std::int64
   return {ports->each_gpu ? ports->count * gpus : ports->count, ports->gigabits};
 }
 
-LinkKind network_kind(std::string_view interconnect, std::string_view machine) {
+std::optional<LinkKind> named_network_kind(std::string_view interconnect,
+                                           std::string_view machine) {
   if (names(interconnect, "EFA")) return LinkKind::efa;
   if (names(interconnect, "RoCE")) return LinkKind::roce;
   if (names(interconnect, "Slingshot")) return LinkKind::slingshot;
@@ -192,7 +194,15 @@ LinkKind network_kind(std::string_view interconnect, std::string_view machine) {
   for (const std::string_view word : {"TCP", "Ethernet", "GbE"}) {
     if (names(interconnect, word)) return LinkKind::tcp;
   }
-  return names(machine, "AWS") ? LinkKind::tcp : LinkKind::infiniband;
+  if (names(machine, "AWS")) return LinkKind::tcp;
+  for (const std::vector<NetworkToken>& part : network_tokens(affirmed(interconnect))) {
+    for (const NetworkToken& token : part) {
+      const bool named = token.text == "ib" || names(token.text, "InfiniBand") ||
+                         names(token.text, "OmniPath") || token.text == "opa";
+      if (named || token.kind == TokenKind::generation) return LinkKind::infiniband;
+    }
+  }
+  return std::nullopt;
 }
 
 /// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/

@@ -46,8 +46,10 @@ struct ReadPorts {
 [[nodiscard]] NetworkPorts ports_between(const Claim& claim, std::string_view text,
                                          std::int64_t gpus);
 
-/// Amazon's machines have no InfiniBand: without EFA, TCP.
-[[nodiscard]] LinkKind network_kind(std::string_view interconnect, std::string_view machine);
+/// The kind that a text or machine names; OmniPath counts as InfiniBand. Amazon's machines have no
+/// InfiniBand: without EFA, TCP.
+[[nodiscard]] std::optional<LinkKind> named_network_kind(std::string_view interconnect,
+                                                         std::string_view machine);
 /// Latency of the link at a port, in us: of EFA as published, else guessed.
 [[nodiscard]] double port_latency(std::string_view interconnect, const DeviceModel& model);
 

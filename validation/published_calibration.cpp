@@ -149,6 +149,7 @@ std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>&
                              1 / largest_factor, 1.0);
         }
         row.links = share;
+        row.kind = kind_between_machines_of(claim, run.cluster());
         row.fitted = Seconds{run.with_links(share).simulated(options)};
       }
     }
@@ -192,7 +193,7 @@ std::optional<Watts> power_in(const Cluster& cluster, const std::string& device)
   return std::nullopt;
 }
 
-/// Rows that share all terms.
+/// Rows that share all terms but those of links of unlike kinds.
 std::string job_of(const experiment::FittedStep& step, const Claim& claim) {
   return fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
                      column(claim, "framework"));
@@ -338,7 +339,9 @@ std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) 
     step.memory =
         static_cast<double>(memory.needed.value) / static_cast<double>(memory.memory.value);
     if (machines[i] > 1) {
-      across[job_of(step, claim)].push_back(i);
+      step.kind = kind_between_machines_of(claim, trainings[i]->cluster());
+      across[fmt::format("{}|{}", job_of(step, claim), step.kind ? to_text(*step.kind) : "")]
+          .push_back(i);
       continue;
     }
     const double seconds = trainings[i]->measured(claim);

@@ -36,6 +36,7 @@ class PublishedCollective {
   [[nodiscard]] double naive() const;
   [[nodiscard]] double simulated(const sim::SimOptions& options) const;
   [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   [[nodiscard]] std::int64_t gpus() const { return std::ssize(devices_); }
   /// Whether its devices are on several machines.
   [[nodiscard]] bool between() const;

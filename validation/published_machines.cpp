@@ -12,6 +12,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "experiment/calibration.hpp"
 #include "experiment/options.hpp"
 #include "experiment/trainer_words.hpp"
 #include "networks/networks.hpp"
@@ -94,11 +95,12 @@ std::string built_call(const Claim& claim) {
   // More ports than GPUs are bundled; fewer ports are shared evenly.
   std::int64_t cards = std::min(ports.count, each);
   while (each % cards != 0) --cards;
+  const std::optional<LinkKind> kind = named_network_kind(interconnect, column(claim, "machine"));
   return fmt::format(
       "nodes:{}x{},device={},intra={}GB/s,intra-kind={},inter={}GB/s,inter-kind={},nics={},"
       "intra-latency={},inter-latency={}us",
       nodes, each, device, inside.rate, to_text(inside.kind), all / static_cast<double>(cards),
-      to_text(network_kind(interconnect, column(claim, "machine"))), cards, latency,
+      to_text(kind.value_or(LinkKind::infiniband)), cards, latency,
       port_latency(interconnect, model));
 }
 
@@ -309,6 +311,14 @@ Cluster cluster_of(const Claim& claim) {
   }
   leave_system_out(cluster, column(claim, "machine"));
   return cluster;
+}
+
+std::optional<LinkKind> kind_between_machines_of(const Claim& claim, const Cluster& cluster) {
+  const std::string text = interconnect_of(claim);
+  if (!column(claim, "cluster").empty() || text.empty()) {
+    return experiment::kind_between_machines(cluster);
+  }
+  return named_network_kind(text, column(claim, "machine"));
 }
 
 std::int64_t machines_of(const Claim& claim) {

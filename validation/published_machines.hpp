@@ -39,6 +39,10 @@ namespace parsim::validation {
 /// Column `interconnect`; without it the description of one machine that names links ("8 x H100,
 /// NVSwitch"), else "".
 [[nodiscard]] std::string interconnect_of(const Claim& claim);
+/// The kind of links between the machines of a row, if its cluster or its column `interconnect`
+/// names one.
+[[nodiscard]] std::optional<LinkKind> kind_between_machines_of(const Claim& claim,
+                                                               const Cluster& cluster);
 /// Machines that a row's GPUs are in.
 [[nodiscard]] std::int64_t machines_of(const Claim& claim);
 

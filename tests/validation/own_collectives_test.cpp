@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -204,7 +205,8 @@ TEST_CASE("own collectives: large ones between machines give the links' share, o
   const std::vector<Claim> rows = {collective(large, slow, 2), collective(1 << 20, 9000)};
   CHECK(fitted_steps(rows).at(0).links.value() == testing::approx(0.5).epsilon(0.01));
   const experiment::Experiment run(request_on(two_boxes, rows));
-  CHECK(run.calibration->links == testing::approx(0.5).epsilon(0.01));
+  CHECK(*std::min_element(run.calibration->links.begin(), run.calibration->links.end()) ==
+        testing::approx(0.5).epsilon(0.01));
   CHECK(join(run.warnings).find("1 collective of --calibrate-with fit") != std::string::npos);
   CHECK_THROWS_AS(experiment::Experiment{request_on(one_box, {rows[1]})}, InputError);
 }

@@ -352,7 +352,7 @@ TEST_CASE("calibration: rows that name their cluster fit the links between its m
   CHECK_FALSE(fitted[1].host);
   // At the end of the fit a line says so.
   const auto most = fitted_steps({named(1, 1), named(2, 20)});
-  const experiment::RunCalibration calibration{{most[1]}, {1}};
+  const experiment::RunCalibration calibration{{most[1]}, {1}, {}};
   const std::vector<std::string> lines =
       experiment::calibration_warnings(calibration, sim::Fusion::none);
   REQUIRE(lines.size() == 1);
@@ -449,7 +449,7 @@ TEST_CASE("calibration: rows correct the costs that they were predicted with, an
                            const std::string& profile) {
     row.profile = of_row;
     request.fitted = {row};
-    const experiment::RunCalibration calibration{request.fitted, {1, 1}};
+    const experiment::RunCalibration calibration{request.fitted, {1, 1}, {}};
     try {
       experiment::check_calibrated_costs(calibration, costs, profile, {});
     } catch (const InputError& error) {
@@ -483,7 +483,7 @@ TEST_CASE("calibration: a factor where the fit ends is named though it is rounde
   for (const double factor : {std::nextafter(0.2, 1.0), std::nextafter(5.0, 1.0)}) {
     experiment::FittedStep step;
     step.kernels = factor;
-    const auto lines = experiment::calibration_warnings({{step}, {1}}, sim::Fusion::none);
+    const auto lines = experiment::calibration_warnings({{step}, {1}, {}}, sim::Fusion::none);
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].find("where the fit ends") != std::string::npos);
   }
