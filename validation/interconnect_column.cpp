@@ -12,7 +12,6 @@
 #include "topologies/topologies.hpp"
 #include "validation/affirmed_words.hpp"
 #include "validation/measurements.hpp"
-#include "validation/network_tokens.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/table_formats.hpp"
 
@@ -174,43 +173,29 @@ NetworkPorts ports_between(const Claim& claim, std::string_view text, std::int64
     throw InputError(location_of(claim, "interconnect"), "empty, but the row has several machines",
                      std::string(accepted_links));
   }
-  const auto& [ports, unread] = read_ports(text);
-  if (!ports && !unread.empty()) {
-    throw InputError(location_of(claim, "interconnect"),
-                     fmt::format("'{}', where the meaning of '{}' is not known", text, unread),
+  const auto& [ports, refusal] = read_ports(text);
+  if (!ports && !refusal.empty()) {
+    throw InputError(location_of(claim, "interconnect"), fmt::format("'{}': {}", text, refusal),
                      std::string(accepted_links));
   }
   if (!ports) refuse_interconnect(claim, text);
-  return {ports->each_gpu ? ports->count * gpus : ports->count, ports->gigabits};
+  return {ports->each_gpu ? ports->count * gpus : ports->count, ports->gigabits, false,
+          ports->kind};
 }
 
 std::optional<LinkKind> named_network_kind(std::string_view interconnect,
                                            std::string_view machine) {
-  if (names(interconnect, "EFA")) return LinkKind::efa;
-  if (names(interconnect, "RoCE")) return LinkKind::roce;
-  if (names(interconnect, "Slingshot")) return LinkKind::slingshot;
-  // TCPXO: the card does the transport, with direct access to the memory of GPUs.
-  if (names(interconnect, "TCPXO")) return LinkKind::roce;
-  for (const std::string_view word : {"TCP", "Ethernet", "GbE"}) {
-    if (names(interconnect, word)) return LinkKind::tcp;
-  }
-  if (names(machine, "AWS")) return LinkKind::tcp;
-  for (const std::vector<NetworkToken>& part : network_tokens(affirmed(interconnect))) {
-    for (const NetworkToken& token : part) {
-      const bool named = token.text == "ib" || names(token.text, "InfiniBand") ||
-                         names(token.text, "OmniPath") || token.text == "opa";
-      if (named || token.kind == TokenKind::generation) return LinkKind::infiniband;
-    }
-  }
-  return std::nullopt;
+  const std::optional<NetworkPorts> ports = read_ports(interconnect).ports;
+  if (ports && ports->kind) return ports->kind;
+  return names(machine, "AWS") ? std::optional(LinkKind::tcp) : std::nullopt;
 }
 
 /// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
 /// nccl_ofi_model.cpp, measured by AWS) and 75 us on p4 (src/platform-aws.cpp: the value passed to
 /// NCCL; the plugin sends and receives there instead of writing); 1 us of it are the links of each
 /// machine.
-double port_latency(std::string_view interconnect, const DeviceModel& model) {
-  if (!names(interconnect, "EFA")) return 2;
+double port_latency(LinkKind kind, const DeviceModel& model) {
+  if (kind != LinkKind::efa) return 2;
   return (model.architecture.starts_with("9") ? 20.0 : 75.0) / 2 - 1;
 }
 

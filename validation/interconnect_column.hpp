@@ -31,27 +31,28 @@ struct InsideLinks {
 /// of all ports together.
 struct NetworkPorts {
   std::int64_t count = 1;
-  double gigabits = 100;  ///< of one port
-  bool each_gpu = false;  ///< `count` is that of a GPU
+  double gigabits = 100;           ///< of one port
+  bool each_gpu = false;           ///< `count` is that of a GPU
+  std::optional<LinkKind> kind{};  ///< if the text names one; OmniPath counts as InfiniBand
   friend bool operator==(const NetworkPorts&, const NetworkPorts&) = default;
 };
-/// None where the text names no rate, or has numbers, counts or shares ("per rack") of an unknown
-/// meaning, of which `unread` shows one. Rates of NVLink, Infinity Fabric and PCIe are no ports.
+/// None where the text names no rate, or has numbers or words that the grammar of network_ports.cpp
+/// does not have, or that contradict each other; `refusal` says which. Rates of NVLink, Infinity
+/// Fabric and PCIe are no ports.
 struct ReadPorts {
   std::optional<NetworkPorts> ports;
-  std::string unread;
+  std::string refusal;
 };
 [[nodiscard]] ReadPorts read_ports(std::string_view interconnect);
 /// The ports of a machine of `gpus`. Throws InputError for a text without, or none.
 [[nodiscard]] NetworkPorts ports_between(const Claim& claim, std::string_view text,
                                          std::int64_t gpus);
 
-/// The kind that a text or machine names; OmniPath counts as InfiniBand. Amazon's machines have no
-/// InfiniBand: without EFA, TCP.
+/// The kind that a text or machine names. Amazon's machines have no InfiniBand: without EFA, TCP.
 [[nodiscard]] std::optional<LinkKind> named_network_kind(std::string_view interconnect,
                                                          std::string_view machine);
 /// Latency of the link at a port, in us: of EFA as published, else guessed.
-[[nodiscard]] double port_latency(std::string_view interconnect, const DeviceModel& model);
+[[nodiscard]] double port_latency(LinkKind kind, const DeviceModel& model);
 
 /// Letters and digits of the text, in small letters, contain those of the word.
 [[nodiscard]] bool names(std::string_view text, std::string_view word);

@@ -1,342 +1,263 @@
-// The network ports in a text such as "NVLink4 + 8x HDR 200 Gb/s (SR-IOV)". A number, or a word
-// that may count, without a known meaning makes the text unreadable: dropping it would give
-// another network.
+// The network ports in a text such as "NVLink4 + 8x HDR 200 Gb/s (SR-IOV)". The grammar is closed:
+// a number or word that is dropped would give another network.
+//
+//     text   = item*, with blanks, brackets, hyphens and one of + , ; : / between
+//     item   = number "x"                  ports of the rate that follows: "8x400 Gb/s"
+//            | rate | generation           "100 GbE", "50 GB/s", "HDR"
+//            | number port                 "8 NICs", "four cards"
+//            | number                      all ports together, after their rate: "4x200 Gb/s (800)"
+//            | inside [version] ["x" lanes] [bytes/s] [number "GPUs"]      "PCIe gen4 x16"
+//            | kind [version] | product [version]            "RoCE", "Slingshot 11", "ConnectX-7"
+//            | ("per" | "/") ("node" | "GPU" | "port")       whose the rate is
+//            | word, of a list
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cmath>
+#include <iterator>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "core/text.hpp"
+#include "experiment/trainer_words.hpp"
 #include "validation/interconnect_column.hpp"
-#include "validation/network_tokens.hpp"
 
 namespace parsim::validation {
 
 namespace {
 
-template <std::size_t n>
-bool is_any(std::string_view word, const std::array<std::string_view, n>& words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-constexpr std::array<std::string_view, 11> plural_ports{
-    "ports", "nics",    "hcas",    "rails",      "adapters", "adaptors",
-    "cards", "uplinks", "devices", "interfaces", "links"};
-constexpr std::array<std::string_view, 10> single_port{
-    "port", "nic", "hca", "rail", "adapter", "adaptor", "card", "uplink", "link", "device"};
-constexpr std::array<std::string_view, 12> machines{"node",     "nodes",   "machine", "machines",
-                                                    "server",   "servers", "host",    "hosts",
-                                                    "instance", "system",  "box",     "vm"};
-constexpr std::array<std::string_view, 5> gpu_words{"gpu", "gpus", "accelerator", "accelerators",
-                                                    "gcd"};
-constexpr std::array<std::string_view, 11> networks{"infiniband", "ib",      "ethernet",  "roce",
-                                                    "rocev2",     "efa",     "slingshot", "opa",
-                                                    "omnipath",   "network", "rdma"};
-constexpr std::array<std::string_view, 6> totals{"total",    "totals",   "aggregate",
-                                                 "combined", "together", "altogether"};
-constexpr std::array<std::string_view, 15> vague{
-    "multi",  "multiple", "several", "many",  "pair",          "pairs",          "both", "half",
-    "double", "doubled",  "bonded",  "bidir", "bidirectional", "bi-directional", "times"};
-constexpr std::array<std::string_view, 7> sources{"docs", "documentation", "spec",   "specs",
-                                                  "data", "datasheet",     "configs"};
-/// Products and protocols, with the number of their version.
-constexpr std::array<std::string_view, 18> products{
-    "connectx", "cx",   "bluefield", "bf",   "slingshot", "rocev",  "roce", "quantum", "spectrum",
-    "qsfp",     "thor", "ec",        "tcpx", "ipv",       "ethern", "efav", "e",       "omnipath"};
-
-std::optional<double> count_of_word(std::string_view word) {
-  constexpr std::array<std::pair<std::string_view, double>, 16> counts{{{"one", 1},
-                                                                        {"single", 1},
-                                                                        {"two", 2},
-                                                                        {"dual", 2},
-                                                                        {"twin", 2},
-                                                                        {"three", 3},
-                                                                        {"triple", 3},
-                                                                        {"four", 4},
-                                                                        {"quad", 4},
-                                                                        {"five", 5},
-                                                                        {"six", 6},
-                                                                        {"seven", 7},
-                                                                        {"eight", 8},
-                                                                        {"octal", 8},
-                                                                        {"sixteen", 16},
-                                                                        {"twelve", 12}}};
-  for (const auto& [name, count] : counts) {
-    if (word == name) return count;
-  }
-  return std::nullopt;
-}
-
-/// Of links inside a machine: "nvlink4", "pcie", "gen4".
-bool is_inside(std::string_view word) {
-  constexpr std::array<std::string_view, 5> heads{"nvlink", "nvswitch", "pcie", "xgmi", "infinity"};
-  if (word == "gen" || word == "fabric" || word == "infinityfabric") return true;
-  if (word.starts_with("gen") && to_number<int>(word.substr(3))) return true;
-  return std::any_of(heads.begin(), heads.end(), [&](auto head) { return word.starts_with(head); });
-}
-
-bool is_inside(const NetworkToken& token) {
-  return token.kind == TokenKind::word && is_inside(token.text);
-}
-
-/// Whether a word with digits names something by them: "connectx-7", "p2.8xlarge".
-bool is_product(std::string_view word) {
-  if (word.find("large") != word.npos || word.find("metal") != word.npos) return true;
-  const std::string_view letters = word.substr(0, word.find_first_of("0123456789-"));
-  return is_any(letters, products);
-}
-
-/// Whether the part speaks of a network, not of links inside a machine alone.
-bool names_network(const std::vector<NetworkToken>& part) {
-  const bool inside = std::any_of(part.begin(), part.end(),
-                                  [](const NetworkToken& token) { return is_inside(token); });
-  return !inside || std::any_of(part.begin(), part.end(), [](const NetworkToken& token) {
-    if (token.kind == TokenKind::in_bits || token.kind == TokenKind::generation) return true;
-    return token.kind == TokenKind::word &&
-           (is_any(token.text, networks) || is_any(token.text, plural_ports) ||
-            is_any(token.text, single_port)) &&
-           token.text != "link" && token.text != "links";
-  });
-}
-
 class PortReader {
  public:
-  ReadPorts read(std::string_view text) {
-    for (std::vector<NetworkToken>& part : network_tokens(text)) {
-      if (!names_network(part)) continue;
-      part_ = std::move(part);
-      for (at_ = 0; at_ < part_.size();) take();
-    }
-    if (!unread_.empty()) return {std::nullopt, unread_};
-    const std::optional<NetworkPorts> ports = all();
-    return {ports, unread_};
+  explicit PortReader(std::string_view text) : text_(text) {
+    for (std::size_t at; (at = text_.find("\u00d7")) != text_.npos;) text_.replace(at, 2, "x");
+  }
+
+  ReadPorts read() {
+    for (skip(blanks); refusal_.empty() && at_ < text_.size(); skip(blanks)) item();
+    if (pending_) refuse("a number of ports without their rate");
+    const std::optional<NetworkPorts> all = refusal_.empty() ? together() : std::nullopt;
+    return {all, refusal_};
   }
 
  private:
-  [[nodiscard]] const NetworkToken& token(std::size_t ahead = 0) const {
-    static const NetworkToken end;
-    return at_ + ahead < part_.size() ? part_[at_ + ahead] : end;
+  // Lists of words between blanks.
+  static constexpr std::string_view blanks = " \t()[]:-";
+  static constexpr std::string_view ports =
+      " port ports nic nics hca hcas card cards rail rails adapter adapters ";
+  static constexpr std::string_view links_inside =
+      " nvlink nvswitch pcie gen xgmi infinity fabric ";
+  static constexpr std::string_view products = " connectx cx bluefield bf ec slingshot rocev efav ";
+  static constexpr std::string_view counts[] = {"one",  "two", "three", "four",
+                                                "five", "six", "seven", "eight"};
+  static constexpr std::string_view others =
+      " all and assumed at aws between class configs cube direct docs fat from gpudirect grpc "
+      "hybrid in iov links memory mesh network node nodes number of optimized paper per plx qpi "
+      "rdma root single sr switch the time to topology tree upi via vtrain's with ";
+  template <class Value>
+  using List = std::pair<std::string_view, Value>;
+  /// Gb/s of a port of four lanes.
+  static constexpr List<double> generations[] = {{" sdr ", 10},  {" ddr ", 20},  {" qdr ", 40},
+                                                 {" fdr ", 56},  {" edr ", 100}, {" hdr ", 200},
+                                                 {" ndr ", 400}, {" xdr ", 800}};
+  /// In Gb/s; a byte has a large B.
+  static constexpr List<double> units[] = {
+      {" gb gb/s gbps gbit/s gbe gBe ", 1}, {" tb/s tbps tbit/s ", 1000}, {" gB/s gBps ", 8}};
+  /// The card does the transport of TCPXO, with direct access to the memory of GPUs.
+  static constexpr List<LinkKind> kinds[] = {{" infiniband ib omnipath opa ", LinkKind::infiniband},
+                                             {" roce rocev tcpxo ", LinkKind::roce},
+                                             {" tcp tcpx ethernet ", LinkKind::tcp},
+                                             {" efa efav ", LinkKind::efa},
+                                             {" slingshot ", LinkKind::slingshot}};
+  static constexpr List<std::string_view> owners[] = {
+      {" node machine server host ", "node"}, {" gpu ", "GPU"}, {" port nic ", "port"}};
+
+  [[nodiscard]] static bool lists(std::string_view list, const std::string& word) {
+    return list.find(' ' + word + ' ') != list.npos;
   }
-  [[nodiscard]] bool is_word(std::size_t ahead, const auto& words) const {
-    return token(ahead).kind == TokenKind::word && is_any(token(ahead).text, words);
-  }
-  [[nodiscard]] bool is_port(std::size_t ahead) const {
-    return is_word(ahead, plural_ports) || is_word(ahead, single_port);
-  }
-  [[nodiscard]] bool is_rate(std::size_t ahead) const {
-    const TokenKind kind = token(ahead).kind;
-    return kind == TokenKind::in_bits || kind == TokenKind::in_bytes ||
-           kind == TokenKind::generation;
+  template <class Value, std::size_t n>
+  [[nodiscard]] static const Value* value_of(const std::string& word, const List<Value> (&all)[n]) {
+    for (const auto& [list, value] : all) {
+      if (lists(list, word)) return &value;
+    }
+    return nullptr;
   }
 
-  void unread(const std::string& text) {
-    if (unread_.empty()) unread_ = text;
+  [[nodiscard]] bool is(std::size_t at, int (*of_class)(int)) const {
+    return at < text_.size() && of_class(static_cast<unsigned char>(text_[at])) != 0;
+  }
+  void skip(std::string_view characters) {
+    at_ = std::min(text_.find_first_not_of(characters, at_), text_.size());
+  }
+  std::nullopt_t refuse(const std::string& what) {
+    if (refusal_.empty()) refusal_ = what;
+    return std::nullopt;
+  }
+  std::nullopt_t refuse_token(const std::string& token) {
+    return refuse(fmt::format("the meaning of '{}' is not known", token));
   }
 
-  void take() {
-    const NetworkToken& now = token();
-    switch (now.kind) {
-      case TokenKind::times:
-        if (at_ + 1 == part_.size()) unread(now.text);
-        counts_.push_back(now.value);
-        // "2x200 Gb/s per GPU"
-        of_gpu_ = is_rate(1) && per(2) && is_word(after_per(2), gpu_words);
-        ++at_;
-        return;
-      case TokenKind::in_bits:
-      case TokenKind::in_bytes:
-        rates_.push_back({now.value, per(1) && is_word(after_per(1), gpu_words)});
-        ++at_;
-        return;
-      case TokenKind::generation:
-        if (generation_ > 0 && generation_ != now.value) unread(now.text);
-        generation_ = now.value;
-        ++at_;
-        return;
-      case TokenKind::number:
-        if (is_port(1)) {
-          counts_.push_back(now.value);
-          ++at_;
-        } else {
-          loose_.push_back(now);
-        }
-        ++at_;
-        return;
-      case TokenKind::slash:
-        if (is_word(1, gpu_words)) {
-          each_gpu_ = true;
-          ++at_;
-        } else if (is_port(1)) {
-          each_port_ = true;
-          ++at_;
-        }
-        ++at_;
-        return;
-      case TokenKind::word:
-        word(now.text);
-        return;
-      case TokenKind::end:
-        ++at_;
-        return;
+  void item() {
+    const bool after_times = std::exchange(after_times_, false);
+    if (is(at_, std::isdigit)) return number(after_times);
+    if (is(at_, std::isalpha)) return word(after_times);
+    if (std::string_view("+,;/").find(text_[at_]) == std::string_view::npos) {
+      refuse_token(text_.substr(at_, text_.find_first_of(" +,;", at_) - at_));
+    }
+    if (text_[at_++] == '/') return share(after_times);
+    inside_ = version_ = false;
+  }
+
+  /// The word at `from`, or a unit, in small letters; a second letter as it is, for bits and bytes.
+  [[nodiscard]] std::string letters(std::size_t from, bool unit) const {
+    std::size_t end = from;
+    while (is(end, std::isalpha)) ++end;
+    if (unit && text_.compare(end, 2, "/s") == 0) end += 2;
+    std::string text = experiment::lower_case(text_.substr(from, end - from));
+    if (unit && text.size() > 1) text[1] = text_[from + 1];
+    return text;
+  }
+
+  void number(bool after_times) {
+    const std::size_t begin = at_;
+    while (is(at_, std::isdigit) || (is(at_ + 1, std::isdigit) && text_[at_] == '.')) ++at_;
+    const std::string shown = text_.substr(begin, at_ - begin);
+    const double value = to_number<double>(shown).value_or(-1);
+    const bool version = std::exchange(version_, false),
+               close = at_ < text_.size() && text_[at_] != ' ';
+    skip(" -");
+    const std::string next = letters(at_, false), unit = letters(at_, true);
+    const bool lanes = !close && is(at_ + 1, std::isdigit);  // "PCIe 4.0 x16"
+    const char x = at_ < text_.size() ? text_[at_] : ' ';
+    if ((x == 'x' || x == '*') && !lanes && !next.starts_with("xdr")) {
+      ++at_;
+      if (std::exchange(times_, true)) refuse("several numbers of ports");
+      pending_ = after_times_ = true;
+      counts_.insert(value);
+    } else if (const double* factor = value_of(unit, units)) {
+      at_ += unit.size();
+      if (inside_ && *factor == 8) return;
+      if (!rates_.insert(value * *factor).second) refuse("several rates");
+      ethernet_ = ethernet_ || unit.ends_with("be") || unit.ends_with("Be");
+      pending_ = false;
+      after_times_ = after_times;
+    } else if (lists(ports, next)) {
+      at_ += next.size();
+      counts_.insert(value);
+    } else if (inside_ && (next == "gpu" || next == "gpus")) {
+      at_ += next.size();
+    } else if (constexpr double newest = 12; !version || value > newest) {
+      if (rates_.empty()) refuse_token(shown);
+      loose_.emplace_back(shown, value);
     }
   }
 
-  /// Whether "per", "each", "for each" or '/' is there.
-  [[nodiscard]] bool per(std::size_t ahead) const {
-    const std::string& text = token(ahead).text;
-    return text == "per" || text == "each" || text == "every" || text == "/" ||
-           (text == "for" && (token(ahead + 1).text == "each" || token(ahead + 1).text == "every"));
-  }
-  [[nodiscard]] std::size_t after_per(std::size_t ahead) const {
-    return ahead + (token(ahead).text == "for" ? 2 : 1);
-  }
-
-  void word(const std::string& text) {
-    if (is_inside(text)) {
-      inside();
-    } else if (per(0)) {
-      share();
-    } else if (text == "x" && token(1).kind == TokenKind::number) {
-      counts_.push_back(token(1).value);
-      at_ += 2;
-    } else if (text.front() == 'x' && to_number<double>(text.substr(1))) {
-      counts_.push_back(*to_number<double>(text.substr(1)));
+  void word(bool after_times) {
+    const std::size_t begin = at_;
+    while (is(at_, std::isalnum) ||
+           (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == '\'') &&
+            is(at_ + 1, std::isalnum))) {
       ++at_;
-    } else if (const auto count = count_of_word(text.substr(0, text.find('-')))) {
-      const bool counts = text.find('-') == text.npos && (is_rate(1) || is_port(1));
-      if (counts) {
-        counts_.push_back(*count);
-      } else if (*count != 1) {
-        unread(text);
-      }
-      at_ += counts && is_port(1) ? 2 : 1;
-    } else {
-      other(text);
-      ++at_;
+    }
+    const std::string text = experiment::lower_case(text_.substr(begin, at_ - begin));
+    const std::string name = text.substr(0, text.find_first_of("0123456789"));
+    const std::size_t x = text.find('x', name.size());  // "gen4x8"
+    const auto rest = to_number<double>(text.substr(name.size(), x - name.size()));
+    const bool plain = name == text, product = lists(products, name) && (plain || rest);
+    const bool lanes = x == text.npos || to_number<int>(text.substr(x + 1));
+    version_ = plain && (product || lists(links_inside, name));
+    if (text == "per") return share(after_times);
+    if (lists(links_inside, name) && (plain || rest) && lanes) {
+      if (pending_) refuse("a number of ports without their rate");
+      inside_ = true;
+    } else if (const double* rate = value_of(name, generations); rate && (plain || rest > 50.0)) {
+      if (generation_ > 0 && generation_ != rest.value_or(*rate)) refuse("several generations");
+      generation_ = rest.value_or(*rate);  // "HDR100" names its rate
+      kinds_.insert(LinkKind::infiniband);
+      inside_ = pending_ = false;
+    } else if (const LinkKind* kind = value_of(name, kinds); kind && (plain || product)) {
+      kinds_.insert(*kind);
+      inside_ = false;
+    } else if (const auto* count = std::find(std::begin(counts), std::end(counts), text);
+               count != std::end(counts) && (skip(" "), lists(ports, letters(at_, false)))) {
+      counts_.insert(static_cast<double>(count - std::begin(counts) + 1));
+      at_ += letters(at_, false).size();
+    } else if (lists(ports, text)) {
+      unnumbered_ = true;
+    } else if (!(product || lists(others, text) || text.ends_with("xlarge") ||
+                 (inside_ && name == "x" && rest))) {
+      refuse_token(text);
     }
   }
 
-  /// "PCIe gen4 x16", "PCIe gen 4 32 GB/s", "NVLink 4"
-  void inside() {
-    bool slot = false;  // lanes are of PCIe
-    while (true) {
-      slot = slot || token().text.starts_with("pcie") || token().text.starts_with("gen");
-      ++at_;
-      const NetworkToken& now = token();
-      const bool spaced = now.kind == TokenKind::times && part_[at_ - 1].text == "gen" &&
-                          token(1).kind == TokenKind::number;  // "gen 4 x16"
-      const bool lanes = slot && now.text.starts_with('x') && to_number<double>(now.text.substr(1));
-      const bool version =
-          now.kind == TokenKind::number && now.value > 0 && now.value < 8 && !is_port(1);
-      const bool apart = slot && now.text == "x" && token(1).kind == TokenKind::number;
-      if (apart || spaced) {
-        ++at_;
-      } else if (!(lanes || version || now.kind == TokenKind::in_bytes || is_inside(now))) {
-        return;
-      }
-    }
-  }
-
-  /// "per GPU", "for each GPU", "per node", "per port", "each"
-  void share() {
-    const std::size_t of = after_per(0);
-    if (is_word(of, gpu_words)) {
-      each_gpu_ = true;
-      at_ += of + 1;
-    } else if (is_word(of, machines)) {
-      at_ += of + 1;
-    } else if (is_port(of)) {
-      each_port_ = true;
-      at_ += of + 1;
-    } else if (token().text == "each") {
-      each_port_ = true;
-      ++at_;
-    } else {
-      const bool cited = is_word(1, sources) || is_word(2, sources) || is_word(3, sources);
-      if (!cited && token(1).text != "direction") unread(token().text + ' ' + token(1).text);
-      ++at_;
-    }
-  }
-
-  void other(const std::string& text) {
-    if (is_any(text, totals)) {
-      total_ = true;
-    } else if (is_any(text, plural_ports)) {
-      several_ = text;
-    } else if (is_any(text, gpu_words) || is_any(text.substr(0, text.find('-')), vague) ||
-               is_any(text, vague)) {
-      unread(text);
-    } else if (text == "slingshot" && token(1).kind == TokenKind::number) {  // "Slingshot 11"
-      ++at_;
-    } else if (text.find_first_of("0123456789") != text.npos && !is_product(text)) {
-      unread(text);
-    }
+  /// After "per" or '/'.
+  void share(bool after_times) {
+    skip(" ");
+    const std::string of = letters(at_, false);
+    const std::string_view* owner = value_of(of, owners);
+    if (owner == nullptr) return;  // "NVLink3/NVSwitch"
+    at_ += of.size();
+    owners_.insert(*owner);
+    of_gpu_ = after_times;
   }
 
   /// What was read, together.
-  std::optional<NetworkPorts> all() {
+  std::optional<NetworkPorts> together() {
     if (rates_.empty() && generation_ == 0) return std::nullopt;
-    double count = counts_.empty() ? 1 : counts_.front();
-    for (const double other : counts_) {
-      if (other != count) return refused("several numbers of ports");
+    if (counts_.size() > 1) return refuse("several numbers of ports");
+    const double count = counts_.empty() ? 1 : *counts_.begin();
+    NetworkPorts all{std::llround(count), rates_.empty() ? generation_ : *rates_.begin()};
+    if (count < 1 || count > 1e6 || count != std::floor(count) || all.gigabits <= 0) {
+      return refuse("such a number of ports, or a rate of 0");
     }
-    if (count < 1 || count > 1e6 || count != std::floor(count)) return refused("number of ports");
-    if (counts_.empty() && (each_port_ || !several_.empty())) {
-      return refused(each_port_ ? "'each' without the number of ports"
-                                : several_ + " without their number");
+    const auto is_sum = [&](double rate) {
+      return std::abs(rate - count * all.gigabits) < 1e-6 * rate;
+    };
+    if (rates_.size() > 2 || !(rates_.size() < 2 || is_sum(*rates_.rbegin()))) {
+      return refuse("several rates");
     }
-    const auto less = [](const Rate& a, const Rate& b) { return a.value < b.value; };
-    double rate = generation_;
-    if (!rates_.empty()) rate = std::min_element(rates_.begin(), rates_.end(), less)->value;
-    const auto is_all = [&](double value) { return std::abs(value - count * rate) < 1e-6 * value; };
-    for (const Rate& other : rates_) {
-      const bool same = other.value == rate || is_all(other.value);
-      if (!same || other.each_gpu != rates_.front().each_gpu) return refused("several rates");
+    for (const auto& [shown, value] : loose_) {
+      if (!is_sum(value)) return refuse_token(shown);
     }
-    for (const NetworkToken& number : loose_) {
-      if (!is_all(number.value)) return refused(number.text);
+    all.each_gpu = owners_.contains("GPU");
+    if (owners_.size() > 1 || (all.each_gpu && count > 1 && !of_gpu_)) {
+      return refuse("a number of ports, and a rate of something else");
     }
-    if (rate <= 0) return refused("rate");
-    if (each_gpu_ && count > 1 && !of_gpu_) return refused("ports, and a rate of each GPU");
-    if (total_ && rates_.size() == 1) rate /= count;
-    constexpr double fastest = 400;  // of one port, unless the text says so
-    const double most = generation_ > 0 ? generation_ : fastest;
-    if (rate > most && generation_ > 0 && !counts_.empty()) {
-      if (rate != count * most) return refused("rate beyond that of its generation");
-      rate = most;
+    if (counts_.empty() && (owners_.contains("port") || unnumbered_)) {
+      return refuse("ports without their number");
     }
-    if (counts_.empty() && !each_gpu_ && rate > most) {  // of all ports together
-      count = generation_ > 0 ? rate / most : 8;
-      rate /= count;
-      if (count != std::floor(count)) return refused("rate that is no multiple of a port's");
+    // More than a port has, by its generation if one is named, is the rate of all together.
+    const double most = generation_ > 0 ? generation_ : 400;
+    if (all.gigabits > most && !all.each_gpu && (generation_ > 0 || counts_.empty())) {
+      const double cards = generation_ > 0 ? all.gigabits / most : 8;
+      if (cards != std::floor(cards) || !(counts_.empty() || cards == count)) {
+        return refuse("a rate beyond that of its generation");
+      }
+      all = {std::llround(cards), all.gigabits / cards, false, {}};
     }
-    return NetworkPorts{static_cast<std::int64_t>(count), rate, each_gpu_};
+    if (ethernet_) kinds_.insert(LinkKind::tcp);
+    if (kinds_.size() > 1) kinds_.erase(LinkKind::tcp);  // Ethernet carries RoCE, too
+    if (kinds_.size() > 1) return refuse("several kinds of network");
+    if (!kinds_.empty()) all.kind = *kinds_.begin();
+    return all;
   }
 
-  std::optional<NetworkPorts> refused(const std::string& what) {
-    unread(what);
-    return std::nullopt;
-  }
-
-  struct Rate {
-    double value = 0;
-    bool each_gpu = false;
-  };
-  std::vector<NetworkToken> part_;
+  std::string text_;
   std::size_t at_ = 0;
-  std::vector<double> counts_;
-  std::vector<Rate> rates_;
-  std::vector<NetworkToken> loose_;  ///< numbers without a unit
+  std::set<double> counts_, rates_;
+  std::vector<std::pair<std::string, double>> loose_;  ///< numbers without a unit
+  std::set<std::string_view> owners_;                  ///< of rates: "GPU"
+  std::set<LinkKind> kinds_;
   double generation_ = 0;
-  bool each_gpu_ = false, each_port_ = false, total_ = false;
-  bool of_gpu_ = false;  ///< the number of ports is
-  std::string several_;  ///< "ports"
-  std::string unread_;
+  bool inside_ = false, version_ = false;       ///< what came before may have lanes, a version
+  bool pending_ = false, after_times_ = false;  ///< "8x", and just before
+  bool times_ = false, of_gpu_ = false, unnumbered_ = false, ethernet_ = false;
+  std::string refusal_;
 };
 
 }  // namespace
 
-ReadPorts read_ports(std::string_view interconnect) { return PortReader().read(interconnect); }
+ReadPorts read_ports(std::string_view interconnect) { return PortReader(interconnect).read(); }
 
 }  // namespace parsim::validation

@@ -95,13 +95,13 @@ std::string built_call(const Claim& claim) {
   // More ports than GPUs are bundled; fewer ports are shared evenly.
   std::int64_t cards = std::min(ports.count, each);
   while (each % cards != 0) --cards;
-  const std::optional<LinkKind> kind = named_network_kind(interconnect, column(claim, "machine"));
+  const LinkKind kind =
+      named_network_kind(interconnect, column(claim, "machine")).value_or(LinkKind::infiniband);
   return fmt::format(
       "nodes:{}x{},device={},intra={}GB/s,intra-kind={},inter={}GB/s,inter-kind={},nics={},"
       "intra-latency={},inter-latency={}us",
       nodes, each, device, inside.rate, to_text(inside.kind), all / static_cast<double>(cards),
-      to_text(kind.value_or(LinkKind::infiniband)), cards, latency,
-      port_latency(interconnect, model));
+      to_text(kind), cards, latency, port_latency(kind, model));
 }
 
 }  // namespace
