@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
+#include <initializer_list>
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/table_formats.hpp"
 
@@ -15,199 +16,50 @@ namespace parsim::validation {
 
 namespace {
 
-// Sizes such as hidden and heads are here because tables of steps repeat them next to the model.
-constexpr std::string_view read_by_predictions[] = {"model",
-                                                    "network",
-                                                    "machine",
-                                                    "gpu",
-                                                    "gpu_mem_gb",
-                                                    "gpu_memory_rate",
-                                                    "power_limit",
-                                                    "nodes",
-                                                    "gpus_per_node",
-                                                    "n_gpus",
-                                                    "interconnect",
-                                                    "cluster",
-                                                    "placement",
-                                                    "host_bound",
-                                                    "seq_len",
-                                                    "batch",
-                                                    "batch_per_gpu",
-                                                    "global_batch",
-                                                    "precision",
-                                                    "fp8_recipe",
-                                                    "reduce_precision",
-                                                    "optimizer",
-                                                    "framework",
-                                                    "parallelism",
-                                                    "tp",
-                                                    "dp",
-                                                    "pp",
-                                                    "cp",
-                                                    "ep",
-                                                    "etp",
-                                                    "vp",
-                                                    "micro_batch",
-                                                    "grad_accum",
-                                                    "zero_stage",
-                                                    "zero_group",
-                                                    "zero_range",
-                                                    "recompute",
-                                                    "recompute_every",
-                                                    "sequence_parallel",
-                                                    "tp_overlap",
-                                                    "tp_comm_overlap",
-                                                    "layout",
-                                                    "layout_file",
-                                                    "partition_units",
-                                                    "pipeline_sends",
-                                                    "bucket",
-                                                    "fusion",
-                                                    "attention_kernel",
-                                                    "profile",
-                                                    "layers",
-                                                    "metric",
-                                                    "value",
-                                                    "unit",
-                                                    "status",
-                                                    "total_ms",
-                                                    "fwd_ms",
-                                                    "bwd_ms",
-                                                    "cudnn",
-                                                    "peak_memory_gib",
-                                                    "split",
-                                                    "split_when_ready",
-                                                    "needs",
-                                                    "soft",
-                                                    "reason",
-                                                    "notes",
-                                                    "workload_detail",
-                                                    "source",
-                                                    "locator",
-                                                    "usable",
-                                                    "settings",
-                                                    "nccl_version",
-                                                    "library",
-                                                    "heads",
-                                                    "kv_heads",
-                                                    "hidden",
-                                                    "layers_per_stage"};
+/// Columns that identify a plan.
+constexpr std::string_view of_plans =
+    "parallelism tp dp pp cp ep etp vp micro_batch grad_accum zero_stage recompute "
+    "sequence_parallel layout placement nodes gpus_per_node partition_units";
+
+/// Others that predictions read. Sizes such as hidden and heads are here because tables of steps
+/// repeat them next to the model.
+constexpr std::string_view of_runs =
+    "model network machine gpu gpu_mem_gb gpu_memory_rate power_limit n_gpus interconnect "
+    "cluster host_bound seq_len batch batch_per_gpu global_batch precision fp8_recipe "
+    "reduce_precision optimizer framework zero_group zero_range recompute_every "
+    "tp_overlap tp_comm_overlap layout_file pipeline_sends bucket fusion attention_kernel "
+    "profile layers metric value unit status total_ms fwd_ms bwd_ms cudnn peak_memory_gib "
+    "split split_when_ready needs soft reason notes workload_detail source locator usable "
+    "settings nccl_version library heads kv_heads hidden layers_per_stage";
 
 /// Of single kernels, layers and collectives alone.
-constexpr std::string_view of_operations[] = {"collective",
-                                              "size_bytes",
-                                              "size_MiB",
-                                              "data_MiB",
-                                              "time_us",
-                                              "time_us_outofplace",
-                                              "time_us_inplace",
-                                              "dtype",
-                                              "op",
-                                              "op_class",
-                                              "layer",
-                                              "kernel",
-                                              "mode",
-                                              "median_us",
-                                              "sustained_us",
-                                              "m",
-                                              "n",
-                                              "k",
-                                              "seq",
-                                              "head_dim",
-                                              "causal",
-                                              "c_in",
-                                              "c_out",
-                                              "r",
-                                              "r_h",
-                                              "r_w",
-                                              "in_size",
-                                              "in_h",
-                                              "in_w",
-                                              "pad",
-                                              "pad_h",
-                                              "pad_w",
-                                              "stride",
-                                              "stride_h",
-                                              "stride_w",
-                                              "dilation",
-                                              "dilation_h",
-                                              "dilation_w",
-                                              "groups",
-                                              "rows",
-                                              "cols",
-                                              "experts",
-                                              "topk",
-                                              "tokens_per_gpu"};
+constexpr std::string_view of_operations =
+    "collective size_bytes size_MiB data_MiB time_us time_us_outofplace time_us_inplace "
+    "dtype op op_class layer kernel mode median_us sustained_us m n k seq head_dim causal "
+    "c_in c_out r r_h r_w in_size in_h in_w pad pad_h pad_w stride stride_h stride_w "
+    "dilation dilation_h dilation_w groups rows cols experts topk tokens_per_gpu";
 
 /// Columns of tables such as the built-in ones that describe a row to people: how it was measured,
 /// sizes that the network's call repeats, other tools' predictions.
-constexpr std::string_view descriptive[] = {"licence",
-                                            "year",
-                                            "date",
-                                            "section",
-                                            "table",
-                                            "release",
-                                            "config",
-                                            "commit",
-                                            "kind",
-                                            "case",
-                                            "length",
-                                            "image",
-                                            "vocab",
-                                            "ffn",
-                                            "dp_total",
-                                            "partition",
-                                            "bucket_bytes",
-                                            "samples",
-                                            "file",
-                                            "n_runs",
-                                            "n_rep",
-                                            "n_passes",
-                                            "n_series",
-                                            "spread_pct",
-                                            "min_us",
-                                            "max_us",
-                                            "fwd_bwd_ms_p10_p90",
-                                            "memory_kind",
-                                            "suspect",
-                                            "derived",
-                                            "block",
-                                            "design",
-                                            "tflops",
-                                            "tflops_stated",
-                                            "tflops_check",
-                                            "fwd_tflops",
-                                            "tgs",
-                                            "tokens_per_gpu_s",
-                                            "sustained_power_w",
-                                            "sync_ms",
-                                            "exposed_grad_allreduce_s",
-                                            "max_mem_bytes",
-                                            "algbw_gbps_outofplace",
-                                            "busbw_gbps_outofplace",
-                                            "algbw_gbps_inplace",
-                                            "busbw_gbps_inplace",
-                                            "busbw_GBps",
-                                            "redop",
-                                            "datatype",
-                                            "raw_gpu",
-                                            "raw_host_net",
-                                            "raw_acc",
-                                            "raw_host_acc",
-                                            "framework_raw",
-                                            "cpu",
-                                            "cuda",
-                                            "torch",
-                                            "amp_predicted_ms",
-                                            "simumax_ms",
-                                            "simumax_err_pct",
-                                            "simumax_mem_gib",
-                                            "simumax_mem_err_pct",
-                                            "n_kernels",
-                                            "grid_x",
-                                            "grid_y",
-                                            "grid_z",
-                                            "kv_dtype"};
+constexpr std::string_view descriptive =
+    "licence year date section table release config commit kind case length image vocab "
+    "ffn dp_total partition bucket_bytes samples file n_runs n_rep n_passes n_series "
+    "spread_pct min_us max_us fwd_bwd_ms_p10_p90 memory_kind suspect derived block design "
+    "tflops tflops_stated tflops_check fwd_tflops tgs tokens_per_gpu_s sustained_power_w "
+    "sync_ms exposed_grad_allreduce_s max_mem_bytes algbw_gbps_outofplace "
+    "busbw_gbps_outofplace algbw_gbps_inplace busbw_gbps_inplace busbw_GBps redop "
+    "datatype raw_gpu raw_host_net raw_acc raw_host_acc framework_raw cpu cuda torch "
+    "amp_predicted_ms simumax_ms simumax_err_pct simumax_mem_gib simumax_mem_err_pct "
+    "n_kernels grid_x grid_y grid_z kv_dtype";
+
+std::vector<std::string_view> names_in(std::initializer_list<std::string_view> lists) {
+  std::vector<std::string_view> names;
+  for (const std::string_view list : lists) {
+    const std::vector<std::string_view> more = split_at_blanks(list);
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  return names;
+}
 
 bool is_same_word(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
@@ -224,7 +76,7 @@ std::string hint(const std::string& name) {
   // Everything is near to a word of three letters.
   constexpr std::size_t shortest = 4;
   std::vector<std::string> near;
-  for (const std::string_view known : read_by_predictions) {
+  for (const std::string_view known : names_in({of_plans, of_runs})) {
     const bool compared = std::min(known.size(), name.size()) >= shortest;
     if (compared || is_same_word(known, name)) near.emplace_back(known);
   }
@@ -235,12 +87,12 @@ std::string hint(const std::string& name) {
 }  // namespace
 
 std::span<const std::string_view> read_columns() {
-  static const std::vector<std::string_view> all = [] {
-    std::vector<std::string_view> names(std::begin(read_by_predictions),
-                                        std::end(read_by_predictions));
-    names.insert(names.end(), std::begin(of_operations), std::end(of_operations));
-    return names;
-  }();
+  static const std::vector<std::string_view> all = names_in({of_plans, of_runs, of_operations});
+  return all;
+}
+
+std::span<const std::string_view> plan_columns() {
+  static const std::vector<std::string_view> all = names_in({of_plans});
   return all;
 }
 
@@ -302,11 +154,13 @@ std::string unread_columns(const std::vector<Claim>& rows) {
   const auto& columns = rows.front().what;
   const auto has = [&](std::string_view name) { return columns.find(name) != columns.end(); };
   std::set<std::string_view> known{unpredictable, uncalibrated, "line", ""};
-  known.insert(std::begin(read_by_predictions), std::end(read_by_predictions));
-  known.insert(std::begin(descriptive), std::end(descriptive));
+  const auto add = [&](const std::vector<std::string_view>& names) {
+    known.insert(names.begin(), names.end());
+  };
+  add(names_in({of_plans, of_runs, descriptive}));
   const bool steps = std::all_of(rows.begin(), rows.end(),
                                  [](const Claim& row) { return row.quantity == "throughput"; });
-  if (!steps) known.insert(std::begin(of_operations), std::end(of_operations));
+  if (!steps) add(names_in({of_operations}));
   for (const OtherName& name : other_column_names()) {
     const auto repeats = [&](const Claim& row) {
       const std::string text = column(row, name.other);

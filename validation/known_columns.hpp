@@ -14,6 +14,9 @@ namespace parsim::validation {
 /// Every column that some prediction or report reads. A test compares them with the sources.
 [[nodiscard]] std::span<const std::string_view> read_columns();
 
+/// Of these the ones that identify a plan.
+[[nodiscard]] std::span<const std::string_view> plan_columns();
+
 /// A column of a step's plan by a name that other trainers and tables use, and parsim's: one of
 /// them says the same.
 struct OtherName {

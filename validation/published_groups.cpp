@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/json.hpp"
+#include "validation/known_columns.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
@@ -9,26 +10,6 @@
 namespace parsim::validation {
 
 namespace {
-
-/// Columns that identify a plan.
-constexpr std::string_view plan_columns[] = {"parallelism",
-                                             "tp",
-                                             "dp",
-                                             "pp",
-                                             "cp",
-                                             "ep",
-                                             "etp",
-                                             "vp",
-                                             "micro_batch",
-                                             "grad_accum",
-                                             "zero_stage",
-                                             "recompute",
-                                             "sequence_parallel",
-                                             "layout",
-                                             "placement",
-                                             "nodes",
-                                             "gpus_per_node",
-                                             "partition_units"};
 
 std::int64_t batch_of(const Claim& claim) {
   if (has_layout(claim) && !has_layout_file(claim)) return layout_of(claim).batch();
@@ -67,7 +48,7 @@ std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction
                   count_column(claim, "n_gpus", 1), device_of(claim), column(claim, "machine"),
                   batch_of(claim), to_text(precision_of(claim)), column(claim, "framework"));
   run.name = claim.name;
-  for (const std::string_view name : plan_columns) run.plan += column(claim, name) + "|";
+  for (const std::string_view name : plan_columns()) run.plan += column(claim, name) + "|";
   if (overlaps_products(claim)) run.plan += "tp-overlap|";
   run.fits = prediction.verdict != "over";
   if (claim.ran) {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -49,6 +50,8 @@ TEST_CASE("known columns: the list has every column that the sources read, and n
   }
   CHECK(found > 150);
   for (const std::string_view name : listed) {
+    const auto plan = plan_columns();
+    if (std::find(plan.begin(), plan.end(), name) != plan.end()) continue;
     // Of both sides, or of one (published_kernel.cpp).
     std::string base(name);
     if (base.ends_with("_h") || base.ends_with("_w")) base.resize(base.size() - 2);
