@@ -100,6 +100,7 @@ class PortReader {
 
   void item() {
     const bool after_times = std::exchange(after_times_, false);
+    after_rate_ = std::exchange(rate_, false);
     if (is(at_, std::isdigit)) return number(after_times);
     if (is(at_, std::isalpha)) return word(after_times);
     if (std::string_view("+,;/").find(text_[at_]) == std::string_view::npos) {
@@ -141,6 +142,7 @@ class PortReader {
       if (!rates_.insert(value * *factor).second) refuse("several rates");
       ethernet_ = ethernet_ || unit.ends_with("be") || unit.ends_with("Be");
       pending_ = false;
+      rate_ = true;
       after_times_ = after_times;
     } else if (lists(ports, next)) {
       at_ += next.size();
@@ -200,6 +202,7 @@ class PortReader {
     at_ += of.size();
     owners_.insert(*owner);
     of_gpu_ = after_times;
+    of_node_ = of_node_ || (after_rate_ && *owner == "node");
   }
 
   /// What was read, together.
@@ -221,7 +224,9 @@ class PortReader {
       if (!is_sum(value)) return refuse_token(shown);
     }
     all.each_gpu = owners_.contains("GPU");
-    if (owners_.size() > 1 || (all.each_gpu && count > 1 && !of_gpu_)) {
+    // "400 Gb/s per node (4 NICs)", but not "4x400 Gb/s per node" or "4 NICs per node".
+    const bool of_other = (all.each_gpu && !of_gpu_) || (of_node_ && !times_);
+    if (owners_.size() > 1 || (count > 1 && of_other)) {
       return refuse("a number of ports, and a rate of something else");
     }
     if (counts_.empty() && (owners_.contains("port") || unnumbered_)) {
@@ -252,7 +257,8 @@ class PortReader {
   double generation_ = 0;
   bool inside_ = false, version_ = false;       ///< what came before may have lanes, a version
   bool pending_ = false, after_times_ = false;  ///< "8x", and just before
-  bool times_ = false, of_gpu_ = false, unnumbered_ = false, ethernet_ = false;
+  bool rate_ = false, after_rate_ = false;      ///< just before, and before "per node"
+  bool times_ = false, of_gpu_ = false, of_node_ = false, unnumbered_ = false, ethernet_ = false;
   std::string refusal_;
 };
 
