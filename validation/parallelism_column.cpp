@@ -224,7 +224,7 @@ void check_simulated(const Claim& claim, std::string_view text) {
                      "accepted: rows whose weights and states are on the GPUs");
   }
   const std::string raw = experiment::lower_case(column(claim, name));
-  if (raw.find("reshard_after_forward") != raw.npos && raw.find("false") != raw.npos) {
+  if (raw.find("reshard") != raw.npos && raw.find("true") == raw.npos) {
     refuse(claim, "keeps gathered weights", "SHARD_GRAD_OP, or ZeRO-2");
   }
 }

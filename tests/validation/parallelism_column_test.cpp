@@ -158,6 +158,10 @@ TEST_CASE("parallelism: FSDP2 and FSDP1 are PyTorch's versions, and nodes are no
   CHECK(parallelism_refusal("FSDP2 (reshard_after_forward=False)") ==
         "f:2:parallelism: 'FSDP2 (reshard_after_forward=False)' keeps gathered weights; accepted: "
         "SHARD_GRAD_OP, or ZeRO-2");
+  for (const char* text : {"FSDP, no reshard", "FSDP without resharding after forward"}) {
+    CAPTURE(text);
+    CHECK(parallelism_refusal(text).find("keeps gathered weights") != std::string::npos);
+  }
   for (const char* text : {"FSDP, shard size 4", "FSDP shard_size=4", "FSDP, sharding factor 4",
                            "HSDP, shard 4", "HSDP (2x4)", "HSDP, replicate 2"}) {
     CAPTURE(text);
