@@ -101,6 +101,7 @@ class PortReader {
   void item() {
     const bool after_times = std::exchange(after_times_, false);
     after_rate_ = std::exchange(rate_, false);
+    after_in_ = std::exchange(in_, false);
     if (is(at_, std::isdigit)) return number(after_times);
     if (is(at_, std::isalpha)) return word(after_times);
     if (std::string_view("+,;/").find(text_[at_]) == std::string_view::npos) {
@@ -145,6 +146,7 @@ class PortReader {
       rate_ = true;
       after_times_ = after_times;
     } else if (lists(ports, next)) {
+      if (after_in_) refuse("a number of ports, and a rate of something else");
       at_ += next.size();
       counts_.insert(value);
     } else if (inside_ && (next == "gpu" || next == "gpus")) {
@@ -169,6 +171,7 @@ class PortReader {
     const bool plain = name == text, product = lists(products, name) && (plain || rest);
     const bool lanes = x == text.npos || to_number<int>(text.substr(x + 1));
     version_ = plain && (product || lists(links_inside, name));
+    in_ = text == "in";  // "400 Gb/s in 4 ports"
     if (text == "per") return share(after_times);
     if (lists(links_inside, name) && (plain || rest) && lanes) {
       if (pending_) refuse("a number of ports without their rate");
@@ -258,6 +261,7 @@ class PortReader {
   bool inside_ = false, version_ = false;       ///< what came before may have lanes, a version
   bool pending_ = false, after_times_ = false;  ///< "8x", and just before
   bool rate_ = false, after_rate_ = false;      ///< just before, and before "per node"
+  bool in_ = false, after_in_ = false;          ///< the same of "in", before a number of ports
   bool times_ = false, of_gpu_ = false, of_node_ = false, unnumbered_ = false, ethernet_ = false;
   std::string refusal_;
 };

@@ -132,6 +132,7 @@ TEST_CASE("network ports: everything else is refused by what is not understood")
                                        {"8 NICs, 400 Gb/s per GPU", other},
                                        {"400 Gb/s per GPU per node", other},
                                        {"400 Gb/s per node (4 NICs)", other},
+                                       {"400 Gb/s in 4 ports", other},
                                        {"4 NICs, 400 Gb/s per node", other},
                                        {"8 GPUs, 400 Gb/s", unknown("8")},
                                        {"400 Gb/s, 2:1 oversubscribed", unknown("oversubscribed")},
