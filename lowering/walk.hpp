@@ -62,7 +62,7 @@ class Walk {
   /// A fragment's sum as the walk goes on.
   struct SumState {
     std::int32_t zero_stage = 0;       ///< weights that several stages use stay whole
-    bool again = false;                ///< of stage 2, but gathered before forward passes
+    bool again = false;                ///< of stage 1 or 2, gathered before forward passes
     std::int32_t backward_of_all = 0;  ///< layers' backward passes until its gradients are summed
     std::int32_t backward_left = 0;
     std::int32_t sums = 0;           ///< so far

@@ -67,19 +67,21 @@ const std::vector<WeightGather>& Walk<Sink>::gathers(const Slot& slot,
 /// after forward (PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
 /// post_backward): those of stage 2 are gathered for each micro-batch, a unit while the unit before
 /// it computes. Stages of a pipeline keep them until the last backward pass
-/// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
+/// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), as FSDP 1 does in no_sync
+/// (torch/distributed/fsdp/_runtime_utils.py, _should_free_in_backward).
 template <class Sink>
 std::vector<WeightGather> Walk<Sink>::gathers_each(const Slot& slot,
                                                    const std::vector<LayerVisit>& visits) const {
   std::vector<WeightGather> all;
   if (slot.direction != Direction::forward) return all;
-  const bool once = has_stages(parts_.plan->schedule);
+  const bool staged = has_stages(parts_.plan->schedule);
   std::vector<bool> gathered(sum_states_.size(), false);
   std::size_t last = 0;  // where the unit before is used first
   for (std::size_t t = 0; t < visits.size(); ++t) {
     bool first = false;
     for (const std::size_t s : split_weights_[visits[t].layer.index()]) {
       const SumState& state = sum_states_[s];
+      const bool once = staged || state.zero_stage == 1;
       if (!state.again || gathered[s] || (once && !state.gathered.empty())) continue;
       gathered[s] = first = true;
       all.push_back({last, s, {}});

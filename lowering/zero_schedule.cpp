@@ -72,7 +72,9 @@ bool scatters_each_micro_batch(const Schedule& schedule) {
 }
 
 bool gathers_before_forward(const SyncGroup& group, const Schedule& schedule) {
-  if (group.zero_stage != 2 || schedule.reduce_every == ReduceEvery::automatic) return false;
+  if (schedule.reduce_every == ReduceEvery::automatic) return false;
+  const bool accumulates = group.zero_stage == 1 && schedule.reduce_every == ReduceEvery::step;
+  if (group.zero_stage != 2 && !accumulates) return false;
   if (!has_stages(schedule)) return !schedule.split_backward;
   const auto stage = [&](LayerId id) { return schedule.stage_of_layer[id.index()]; };
   return std::all_of(group.layers.begin(), group.layers.end(),

@@ -49,9 +49,10 @@ using UnitsByLayer = std::vector<std::vector<std::size_t>>;
 
 /// Whether the layers are in several stages of a pipeline.
 [[nodiscard]] bool has_stages(const Schedule& schedule);
-/// Whether weights that ZeRO does not shard (stage 2) are gathered before a forward pass, a unit
-/// while the unit before it computes, and not after the update: as in FSDP, which frees them after
-/// each backward pass, in a pipeline after the last one.
+/// Whether weights that ZeRO does not shard are gathered before a forward pass, a unit while the
+/// unit before it computes, and not after the update: as in FSDP, which frees those of stage 2
+/// after each backward pass, in a pipeline after the last one. Where it keeps whole gradients until
+/// then, too (FSDP 1 in no_sync), it is of stage 1.
 [[nodiscard]] bool gathers_before_forward(const SyncGroup& group, const Schedule& schedule);
 
 /// An all-gather of a unit's weights.

@@ -262,6 +262,16 @@ TEST_CASE("zero group: FSDP that keeps weights after forward gathers them before
   }
 }
 
+TEST_CASE("zero group: FSDP that keeps weights and gradients in no_sync gathers them once a step") {
+  const Grouped grouped;
+  Plan plan = grouped.plan(1, {4, false}, 3);
+  plan.schedule.reduce_every = ReduceEvery::step;
+  const ExecDag dag = lowering::lower(grouped.world.network, grouped.world.cluster, plan);
+  CHECK(count(dag, CollectiveKind::all_gather, Stream::gradient) == 3 * 2);
+  CHECK(std::get<Collective>(dag.op(OpId{0})).kind == CollectiveKind::all_gather);
+  CHECK(difference(plan, dag, 5) == "");
+}
+
 TEST_CASE("zero group: stages of FSDP gather weights that they keep before their first forward") {
   const World world(networks::load_network(
                         "gpt:layers=4,hidden=16,heads=2,seq_length=8,vocab_size=64", {}, "test"),

@@ -128,7 +128,9 @@ class Comparison {
         for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
           const ParameterId id = layer.parameters[p];
           const std::int32_t stage = first[id.index()]->zero.stage;
-          if (stage == 3 || (stage == 2 && plan_.schedule.reduce_every != ReduceEvery::automatic)) {
+          const ReduceEvery every = plan_.schedule.reduce_every;
+          if (stage == 3 || (stage == 2 && every != ReduceEvery::automatic) ||
+              (stage == 1 && every == ReduceEvery::step)) {
             continue;
           }
           compare({cell.device, {Tensor::Kind::parameter, id.value, -1}, Role::weight, 0},
