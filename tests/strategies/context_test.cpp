@@ -16,6 +16,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/degrees.hpp"
 #include "strategies/layout.hpp"
+#include "strategies/price.hpp"
 #include "tests/support/approx.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/long_tests.hpp"
@@ -137,6 +138,19 @@ TEST_CASE("context: parts of the tokens compute what the unsplit network compute
       }
     }
   }
+}
+
+TEST_CASE("context: a note says that learned positions are divided, which trainers do not do") {
+  const auto notes = [](const std::string& network, std::size_t context) {
+    const World world(networks::load_network(network, {}, "test"), star_of(2, "10 GB/s", "1us"));
+    strategies::StrategyInput input = world.input(2);
+    const Plan plan = context_plan(input, {.context = context, .data = 2 / context});
+    return strategies::memory_option_notes(world.network, world.cluster, plan).size();
+  };
+  const std::string gpt = "gpt:layers=2,hidden=8,heads=4,vocab_size=5,seq_length=8";
+  CHECK(notes(gpt, 2) == 1);
+  CHECK(notes(gpt, 1) == 0);
+  CHECK(notes("llama-3-8b:layers=1", 2) == 0);
 }
 
 TEST_CASE("context: attention of tokens in zigzag order is attention of tokens in their own") {
