@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/attention.hpp"
-#include "experiment/changed_costs.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim::experiment {
@@ -37,6 +37,16 @@ std::vector<const FittedStep*> nearest(const std::vector<const FittedStep*>& row
   return alike.empty() ? rows : alike;
 }
 
+/// Those with the samples of a GPU that the run has, else all.
+std::vector<const FittedStep*> of_batch(const std::vector<const FittedStep*>& rows,
+                                        double samples) {
+  std::vector<const FittedStep*> same;
+  for (const FittedStep* row : rows) {
+    if (samples > 0 && std::abs(row->samples - samples) < 1e-6 * samples) same.push_back(row);
+  }
+  return same.empty() ? rows : same;
+}
+
 std::string named(const FittedStep& row) { return fmt::format("{}:{}", row.set, row.name); }
 
 /// Repeated runs differ by some 2.5 % (validation/measurements/README.md), rows of several batches
@@ -57,7 +67,8 @@ double half_width(const std::vector<double>& values, double used, double alike) 
 }
 
 void note_disagreement(const std::string& device, const std::vector<const FittedStep*>& rows,
-                       double used, bool wider, std::vector<std::string>& notes) {
+                       std::size_t medians, double used, bool wider,
+                       std::vector<std::string>& notes) {
   const auto [least, most] = std::minmax_element(
       rows.begin(), rows.end(),
       [](const FittedStep* a, const FittedStep* b) { return a->kernels < b->kernels; });
@@ -66,7 +77,7 @@ void note_disagreement(const std::string& device, const std::vector<const Fitted
       fmt::format("measured rows of {} disagree: kernels take {:.3g} times as long as modelled by "
                   "{}, and {:.3g} times by {}; the median of {}, {:.3g}, is used{}",
                   device, (*least)->kernels, named(**least), (*most)->kernels, named(**most),
-                  counted(static_cast<std::int64_t>(rows.size()), "row"), used,
+                  counted(static_cast<std::int64_t>(medians), "row"), used,
                   wider ? ", and intervals are wider" : ""));
 }
 
@@ -91,37 +102,6 @@ void note_kind(const Network& network, const FittedStep& row, std::vector<std::s
                               named(row), row.attends ? "a transformer" : "no transformer",
                               attends ? "a transformer" : "other networks"));
 }
-
-class Calibrated final : public ChangedCosts {
- public:
-  Calibrated(std::unique_ptr<CostModel> base, std::vector<double> kernels)
-      : ChangedCosts(std::move(base)), kernels_(std::move(kernels)) {}
-
-  [[nodiscard]] Cost compute(const Network& network, LayerId layer, const Part& part, Pass pass,
-                             DeviceId device, Precision precision) const override {
-    Cost cost = base_->compute(network, layer, part, pass, device, precision);
-    cost.time *= kernels_.at(device.index());
-    return cost;
-  }
-  [[nodiscard]] std::optional<LeastTime> least_time(const Network& network, LayerId layer,
-                                                    std::int64_t samples, Pass pass,
-                                                    DeviceId device,
-                                                    Precision precision) const override {
-    const auto least = base_->least_time(network, layer, samples, pass, device, precision);
-    if (!least) return std::nullopt;
-    const double factor = kernels_.at(device.index());
-    return LeastTime{least->fixed * factor, least->whole * factor};
-  }
-  [[nodiscard]] std::string summary() const override {
-    return base_->summary() + "; calibrated by measured steps";
-  }
-  [[nodiscard]] std::string accuracy(Precision precision) const override {
-    return base_->accuracy(precision);
-  }
-
- private:
-  std::vector<double> kernels_;
-};
 
 std::string texts_of(const std::vector<FittedStep>& rows) {
   std::set<std::string> texts;
@@ -267,9 +247,21 @@ void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster
 
 }  // namespace
 
+std::vector<const FittedStep*> rows_of_kernels(std::vector<const FittedStep*> rows) {
+  constexpr double alike = 0.05;  // repeated runs differ by more than shares this close
+  double most = 0, fewest = std::numeric_limits<double>::infinity();
+  for (const FittedStep* row : rows) most = std::max(most, row->share);
+  std::erase_if(rows, [&](const FittedStep* row) { return row->share < most - alike; });
+  for (const FittedStep* row : rows) fewest = std::min(fewest, row->gpus);
+  std::erase_if(rows, [&](const FittedStep* row) { return row->gpus > fewest; });
+  return rows;
+}
+
 RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network& network,
-                              Precision precision, const Cluster& cluster) {
+                              Precision precision, const Cluster& cluster, std::int64_t batch) {
   RunCalibration calibration;
+  const double samples =
+      static_cast<double>(batch) / static_cast<double>(devices_of(cluster, DeviceKind::gpu).size());
   calibration.kernels.assign(cluster.devices.size(), 1.0);
   calibration.every_gpu = true;
   std::vector<double> hosts, counts, missed;
@@ -305,10 +297,14 @@ RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network
       calibration.by.push_back(*row);
     }
     note_kind(network, *counting.front(), calibration.notes);
-    const double factor = middle_of(factors);
+    std::vector<double> used;
+    for (const FittedStep* row : rows_of_kernels(of_batch(counting, samples))) {
+      used.push_back(row->kernels);
+    }
+    const double factor = middle_of(used);
     const double width = half_width(factors, factor, disagreement);
     calibration.kernel_spread = std::max(calibration.kernel_spread, width);
-    note_disagreement(model.name, counting, factor, width > 0, calibration.notes);
+    note_disagreement(model.name, counting, used.size(), factor, width > 0, calibration.notes);
     for (const std::size_t d : devices) calibration.kernels[d] = factor;
   }
   add_collectives(rows, cluster, calibration);
@@ -421,11 +417,6 @@ std::vector<std::string> calibration_warnings(const RunCalibration& calibration,
                     row.set, row.name, row.device, row.kernels));
   }
   return warnings;
-}
-
-std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,
-                                           std::vector<double> kernels) {
-  return std::make_unique<Calibrated>(std::move(base), std::move(kernels));
 }
 
 Cluster with_links_between_machines(Cluster cluster, double part) {

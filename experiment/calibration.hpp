@@ -28,6 +28,9 @@ struct FittedStep {
   Precision precision = Precision::fp32;
   std::string profile;             ///< file whose layer times the row was predicted with
   double kernels = 1;              ///< factor of kernel times
+  double share = 1;                ///< of the step, as modelled, that follows kernels
+  double gpus = 1, rate = 0;       ///< and samples per second of one of them
+  double samples = 0;              ///< of a GPU in a step, under data parallelism; 0: not known
   std::optional<double> links{};   ///< share of their rate that links between machines reach
   std::optional<LinkKind> kind{};  ///< of these links, if the row names one
   /// Seconds that a host adds to a step for each sample of a GPU, and each GPU of its machine
@@ -46,7 +49,7 @@ struct FittedStep {
 struct RunCalibration {
   std::vector<FittedStep> by;
   std::vector<double> kernels;      ///< by DeviceId; 1 where no row has the device
-  std::vector<double> links;        ///< shares of their rate by LinkId; 1 inside machines
+  std::vector<double> links{};      ///< shares of their rate by LinkId; 1 inside machines
   double host = 0, devices = 1;     ///< as in FittedStep
   std::optional<Seconds> launch{};  ///< of every collective; nothing: that of its links
   bool every_gpu = false;           ///< whether each type of GPU has a row
@@ -56,18 +59,22 @@ struct RunCalibration {
   /// Of rows that disagree, and of rows of cards under another limit of their power.
   std::vector<std::string> notes{};
 };
+/// The rows that say what kernels take: those whose steps depend most on them, and of these the
+/// ones on fewest GPUs, for others attribute to kernels what links and hosts cause.
+[[nodiscard]] std::vector<const FittedStep*> rows_of_kernels(std::vector<const FittedStep*> rows);
+
 /// Of rows with the cluster's types of GPU in the same precision: per type those of the same
-/// network, else those of transformers for a transformer and of others for others, else all; of
-/// several the median. Links between machines, if there are several, take the median over those of
-/// these rows that were measured on their kind, or that name none; links whose kind is guessed,
-/// over all. Hosts take the median over the rows that say what a host adds. Of collectives on the
-/// cluster's types of GPU, small ones give the launch (those on one machine or on several, as the
-/// run is, if there are such), large ones between machines count for the links. Throws InputError
-/// at
+/// network, else those of transformers for a transformer and of others for others, else all.
+/// Kernels take the median over rows_of_kernels(), of rows with as many samples of a GPU if there
+/// are such. Links between machines, if there are several, take the median over those of these rows
+/// that were measured on their kind, or that name none; links whose kind is guessed, over all.
+/// Hosts take the median over the rows that say what a host adds. Of collectives on the cluster's
+/// types of GPU, small ones give the launch (those on one machine or on several, as the run is, if
+/// there are such), large ones between machines count for the links. Throws InputError at
 /// --calibrate-with if no row applies.
 [[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
                                             const Network& network, Precision precision,
-                                            const Cluster& cluster);
+                                            const Cluster& cluster, std::int64_t batch = 0);
 
 /// The spreads of a run with or without measured rows: fitted to those of published steps, and
 /// wider where the rows contradict each other.

@@ -274,7 +274,7 @@ Experiment::Experiment(const Request& asked)
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   if (!request.fitted.empty()) {
-    calibration = calibration_of(request.fitted, network, request.precision, cluster);
+    calibration = calibration_of(request.fitted, network, request.precision, cluster, batch);
     check_calibrated_costs(*calibration, request.costs, request.profile,
                            request.sim.launch_interval);
     warn(calibration_warnings(*calibration, request.sim.fusion));

@@ -9,7 +9,7 @@ namespace parsim::experiment {
 namespace {
 
 constexpr std::string_view operators = "();&|<>";
-constexpr std::string_view letters =
+constexpr std::string_view name_letters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
 template <std::size_t N>
@@ -56,7 +56,7 @@ std::vector<std::string> assigned_in(std::string_view expression) {
   if (!assigns) return names;
   std::string name;
   for (const char c : expression) {
-    if (letters.find(c) != std::string_view::npos) {
+    if (name_letters.find(c) != std::string_view::npos) {
       name += c;
     } else if (!name.empty()) {
       names.push_back(std::exchange(name, {}));
@@ -73,7 +73,7 @@ ShellAssignment assignment_of(std::string_view word) {
   if (equals == std::string_view::npos || equals == 0) return {};
   const bool appends = word[equals - 1] == '+';
   const std::string_view name = word.substr(0, equals - (appends ? 1 : 0));
-  if (name.empty() || name.find_first_not_of(letters) != std::string_view::npos) return {};
+  if (name.empty() || name.find_first_not_of(name_letters) != std::string_view::npos) return {};
   return {std::string(name), std::string(word.substr(equals + 1)), appends};
 }
 
@@ -247,7 +247,7 @@ bool ShellStatements::take_keyword(const std::string& word) {
 
 void ShellStatements::take_argument(const std::string& word, Line& line) const {
   using Words = std::array<std::string_view, 8>;
-  const bool named = word.find_first_not_of(letters) == std::string::npos;
+  const bool named = word.find_first_not_of(name_letters) == std::string::npos;
   if (command_ == "let") {
     for (std::string& name : assigned_in(word))
       line.changed.emplace_back(std::move(name), command_);

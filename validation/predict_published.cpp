@@ -128,7 +128,7 @@ PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims,
     if (from_scratch && source != &own) break;
     const std::vector<const Claim*> rows = useful(*source, keys_);
     Fits& fits = sources_.emplace_back();
-    fit_kernels(rows, fits);
+    fit_steps(rows, fits);
     fit_terms(rows, fits);
   }
 }
@@ -139,24 +139,24 @@ bool PublishedPredictor::counts(const Claim& calibrating) const {
 
 std::vector<Calibration> PublishedPredictor::Found::rows() const {
   std::vector<Calibration> all;
-  for (const Fit& fit : fits) all.insert(all.end(), fit.rows.begin(), fit.rows.end());
+  for (const Fit& fit : fits) all.push_back(fit.row);
   return all;
 }
 
-std::vector<PublishedPredictor::Fit> PublishedPredictor::quietest(std::vector<Fit> fits) {
-  constexpr double alike = 0.05;  // repeated runs differ by more than shares this close
-  double most = 0;
-  for (const Fit& fit : fits) most = std::max(most, fit.kernel_share);
-  std::erase_if(fits, [&](const Fit& fit) { return fit.kernel_share < most - alike; });
-  double fewest = std::numeric_limits<double>::infinity();
-  for (const Fit& fit : fits) fewest = std::min(fewest, fit.devices);
-  std::erase_if(fits, [&](const Fit& fit) { return fit.devices > fewest; });
-  return fits;
+std::vector<PublishedPredictor::Fit> PublishedPredictor::of_kernels(const std::vector<Fit>& fits) {
+  std::vector<const experiment::FittedStep*> steps;
+  for (const Fit& fit : fits) steps.push_back(&fit.step);
+  steps = experiment::rows_of_kernels(std::move(steps));
+  std::vector<Fit> kept;
+  for (const Fit& fit : fits) {
+    if (std::find(steps.begin(), steps.end(), &fit.step) != steps.end()) kept.push_back(fit);
+  }
+  return kept;
 }
 
 double PublishedPredictor::factor_of(const std::vector<Fit>& fits) {
   std::vector<double> factors;
-  for (const Fit& fit : fits) factors.push_back(fit.factor);
+  for (const Fit& fit : fits) factors.push_back(fit.step.kernels);
   return factors.empty() ? 1 : median(factors);
 }
 
@@ -165,7 +165,7 @@ PublishedPredictor::Found PublishedPredictor::found(const Claim& claim) const {
     for (const std::string& key : keys_of(claim)) {
       const auto at = source.kernels.find(key);
       if (at == source.kernels.end()) continue;
-      return {key, quietest(at->second)};
+      return {key, of_kernels(at->second)};
     }
   }
   return {};
@@ -174,40 +174,21 @@ PublishedPredictor::Found PublishedPredictor::found(const Claim& claim) const {
 double PublishedPredictor::links_of(const Claim& claim) const {
   if (!crosses_machines(claim)) return 1;
   for (const Fits& source : sources_) {
-    const auto at = source.links.find(key_of_links(claim));
-    if (at != source.links.end()) return median(at->second);
+    for (const std::string& key : keys_of_links(claim)) {
+      const auto at = source.links.find(key);
+      if (at != source.links.end()) return median(at->second);
+    }
   }
   return 1;
 }
 
-std::vector<Calibration> PublishedPredictor::hosts_of(const Claim& claim) const {
-  if (claim.quantity != "throughput") return {};
+std::vector<PublishedPredictor::Fit> PublishedPredictor::hosts_of(const Claim& claim) const {
+  if (has_layout(claim)) return {};
   for (const Fits& source : sources_) {
-    for (const std::string& key : host_keys(claim)) {
-      const auto at = source.hosts.find(key);
-      if (at != source.hosts.end()) return at->second;
-    }
+    const auto at = source.hosts.find(key_of_hosts(claim));
+    if (at != source.hosts.end()) return at->second;
   }
   return {};
-}
-
-void PublishedPredictor::fit_hosts(const std::vector<const Claim*>& claims, Fits& fits) {
-  constexpr double noise = 0.03;  // of repeated runs
-  for (const Claim* claim : claims) {
-    if (claim->quantity != "throughput" || crosses_machines(*claim) || has_layout(*claim)) continue;
-    const auto at = fits.kernels.find(keys_of(*claim).front());
-    if (at == fits.kernels.end()) continue;
-    const std::vector<Fit> kernels = quietest(at->second);
-    const double further = devices_in(*claim) - kernels.front().devices;
-    if (further <= 0) continue;
-    const Training training(*claim);
-    const double seconds = training.measured(*claim);
-    const double explained = training.step(factor_of(kernels));
-    if (seconds < (1 + noise) * explained) continue;
-    Calibration row = calibration_of(*claim);
-    row.host = (seconds - explained) / further;
-    for (const std::string& key : host_keys(*claim)) fits.hosts[key].push_back(row);
-  }
 }
 
 void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits& fits) {
@@ -238,81 +219,32 @@ void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits
   for (const auto& [key, list] : points) fits.terms[key] = fitted_terms(list);
 }
 
-void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fits& fits) {
-  std::map<std::string, std::vector<const Claim*>> across;
+void PublishedPredictor::fit_steps(const std::vector<const Claim*>& claims, Fits& fits) {
+  std::vector<const Claim*> steps;
   for (const Claim* claim : claims) {
-    Fit fit;
-    fit.rows = {calibration_of(*claim)};
+    if (claim->quantity == "throughput") steps.push_back(claim);
+    if (claim->quantity != "step-time") continue;
     try {
-      if (claim->quantity == "throughput" && crosses_machines(*claim)) {
-        across[key_of(*claim, {"model", "gpu", "precision", "framework"}) + key_of_links(*claim)]
-            .push_back(claim);
-        continue;
-      }
-      if (claim->quantity == "throughput") {
-        const Training training(*claim);
-        const double seconds = training.measured(*claim);
-        fit.factor = fitted_factor(training, seconds);
-        fit.kernel_share = kernel_share(training, {});
-        fit.one_device = training.samples() / seconds / devices_in(*claim);
-        fit.devices = devices_in(*claim);
-      } else if (claim->quantity == "step-time") {
-        const SingleStep step = single_step(*claim);
-        if (step.squares <= 0) continue;
-        const double left = claim->expected * 1e-3 - step.others;
-        fit.factor = std::max(0.05, left / step.squares);
-        fit.one_device = step.flops / claim->expected;
-      } else {
-        continue;
-      }
+      const SingleStep step = single_step(*claim);
+      if (step.squares <= 0) continue;
+      Fit fit{{}, step.flops / claim->expected, calibration_of(*claim)};
+      fit.step.kernels = std::max(0.05, (claim->expected * 1e-3 - step.others) / step.squares);
+      fit.row.kernels = fit.step.kernels;
+      for (const std::string& key : keys_of(*claim)) fits.kernels[key].push_back(fit);
     } catch (const InputError&) {
       continue;  // the row cannot be expressed; rows to validate report why
     }
-    fit.rows.front().kernels = fit.factor;
+  }
+  for (const auto& [claim, step] : expressible_steps(steps)) {
+    Fit fit{step, step.rate, calibration_of(*claim)};
+    fit.row.kernels = step.kernels;
+    fit.row.links = step.links;
+    fit.row.host = step.host;
     for (const std::string& key : keys_of(*claim)) fits.kernels[key].push_back(fit);
-  }
-  fit_hosts(claims, fits);
-  // After all rows on one machine, which determine the factors of kernels.
-  std::vector<std::pair<std::string, Fit>> learned;
-  for (const auto& [key, rows] : across) fit_across(rows, fits, learned);
-  for (auto& [key, fit] : learned) fits.kernels[key].push_back(std::move(fit));
-}
-
-void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits& fits,
-                                    std::vector<std::pair<std::string, Fit>>& learned) {
-  std::vector<std::unique_ptr<Training>> trainings;
-  std::vector<MeasuredStep> steps;
-  std::vector<const Claim*> expressible;
-  for (const Claim* claim : rows) {
-    try {
-      trainings.push_back(std::make_unique<Training>(*claim));
-    } catch (const InputError&) {
-      continue;
+    if (step.host) fits.hosts[key_of_hosts(*claim)].push_back(fit);
+    for (const std::string& key : keys_of_links(*claim)) {
+      if (step.links) fits.links[key].push_back(*step.links);
     }
-    steps.push_back({trainings.back().get(), trainings.back()->measured(*claim)});
-    expressible.push_back(claim);
-  }
-  if (steps.empty()) return;
-  std::optional<double> kernels;
-  for (const std::string& key : keys_of(*expressible.front())) {
-    const auto at = fits.kernels.find(key);
-    // Rows of another trainer do not overrule those of this one.
-    if (at == fits.kernels.end() || key == key_of_card(*expressible.front())) continue;
-    kernels = factor_of(quietest(at->second));
-    break;
-  }
-  const StepTerms terms = fitted_step_terms(steps, kernels);
-  fits.links[key_of_links(*expressible.front())].push_back(terms.links);
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Claim& claim = *expressible[i];
-    Fit fit;
-    fit.factor = terms.kernels;
-    fit.kernel_share = kernel_share(*steps[i].training, {});
-    fit.one_device = steps[i].training->samples() / steps[i].seconds / devices_in(claim);
-    fit.rows = {calibration_of(claim)};
-    fit.rows.front().kernels = terms.kernels;
-    fit.rows.front().links = terms.links;
-    for (const std::string& key : keys_of(claim)) learned.emplace_back(key, fit);
   }
 }
 
@@ -374,20 +306,23 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   const Found calibrated = found(claim);
   const double factor = factor_of(calibrated.fits);
   Prediction prediction;
-  const std::vector<Calibration> hosts = hosts_of(claim);
+  const std::vector<Fit> hosts = calibrated.fits.empty() ? std::vector<Fit>{} : hosts_of(claim);
+  std::vector<double> each, fewest;
+  for (const Fit& fit : hosts) {
+    each.push_back(*fit.step.host);
+    fewest.push_back(fit.step.devices);
+  }
   double host = 0;
-  if (!hosts.empty() && !calibrated.fits.empty()) {
-    std::vector<double> each;
-    for (const Calibration& row : hosts) each.push_back(*row.host);
-    const double devices = devices_in(claim) / machines_in(claim);
-    host = median(each) * std::max(0.0, devices - calibrated.fits.front().devices);
+  if (!hosts.empty()) {
+    const double further = devices_in(claim) / machines_in(claim) - median(fewest);
+    host = median(each) * std::max(0.0, further) * training.samples() / devices_in(claim);
   }
   const auto [step, parts] = training.step_and_parts(factor, links_of(claim), host);
   prediction.value = in_unit_of(claim, training.samples(), step);
   prediction.parts = parts;
   prediction.calibrated_by = calibrated.rows();
-  if (host > 0) {
-    prediction.calibrated_by.insert(prediction.calibrated_by.end(), hosts.begin(), hosts.end());
+  for (const Fit& fit : hosts) {
+    if (host > 0) prediction.calibrated_by.push_back(fit.row);
   }
   std::optional<double> one_device;
   if (!calibrated.fits.empty() && calibrated.key == keys_of(claim).front()) {

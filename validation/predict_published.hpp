@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/units.hpp"
+#include "experiment/calibration.hpp"
 #include "sim/sim.hpp"
 #include "validation/validation.hpp"
 
@@ -21,9 +22,9 @@ namespace parsim::validation {
 ///                       machine, framework, precision and gradient exchange), from its row on
 ///                       one machine; a series without such a row takes the factor of its network,
 ///                       then the median of its framework and precision on that card, then, for
-///                       transformers, of any framework there, else 1. Of several rows those count
-///                       that hardly communicate (published_calibration.hpp). Rows across machines
-///                       also fit the share of its rate that their network reaches
+///                       transformers, of any framework there, else 1. The fit is that of runs of
+///                       the user's own (published_calibration.hpp), with the same terms of links
+///                       and hosts
 ///     step-time         one factor of 3x3 convolutions of stride 1 (Winograd's) per GPU and cuDNN
 ///                       version; without a row for it the median of the GPU's, else 1
 ///     collective-time   offset and square-root term (sim/sim.hpp, LibraryTerms) per table
@@ -54,19 +55,17 @@ class PublishedPredictor {
   [[nodiscard]] static std::string not_expressible(const Claim& claim);
 
  private:
-  /// What one calibrating row fits, or several together.
+  /// What one calibrating row fits, alone or with others of its job.
   struct Fit {
-    double factor = 1;        ///< of kernel times
-    double one_device = 0;    ///< published: rate of one device, or FLOP/s of a step
-    double kernel_share = 1;  ///< of the step as modelled, see published_calibration.hpp
-    double devices = 1;
-    std::vector<Calibration> rows;
+    experiment::FittedStep step;
+    double one_device = 0;  ///< published: rate of one device, or FLOP/s of a step
+    Calibration row;
   };
   /// What the calibrating rows of one source fit.
   struct Fits {
     std::map<std::string, std::vector<Fit>> kernels;  ///< by key, finest and coarser
     std::map<std::string, std::vector<double>> links;
-    std::map<std::string, std::vector<Calibration>> hosts;  ///< by the two finest keys
+    std::map<std::string, std::vector<Fit>> hosts;
     std::map<std::string, sim::LibraryTerms> terms;
     std::map<std::string, std::vector<Calibration>> rows_of_terms;
   };
@@ -81,21 +80,14 @@ class PublishedPredictor {
   [[nodiscard]] Prediction step_time(const Claim& claim) const;
   [[nodiscard]] Prediction collective_time(const Claim& claim) const;
   [[nodiscard]] Found found(const Claim& claim) const;
-  /// Those whose steps depend most on kernels, and of these the ones of fewest devices: the others
-  /// attribute to kernels what links and hosts cause.
-  [[nodiscard]] static std::vector<Fit> quietest(std::vector<Fit> fits);
+  /// Those of experiment::rows_of_kernels().
+  [[nodiscard]] static std::vector<Fit> of_kernels(const std::vector<Fit>& fits);
   /// Median of kernels' factors; 1 if there is none.
   [[nodiscard]] static double factor_of(const std::vector<Fit>& fits);
   [[nodiscard]] double links_of(const Claim& claim) const;
   /// The rows that say what the hosts of its series add; none where they add nothing.
-  [[nodiscard]] std::vector<Calibration> hosts_of(const Claim& claim) const;
-  static void fit_kernels(const std::vector<const Claim*>& claims, Fits& fits);
-  /// What a host adds for each GPU of its machine beyond those of the rows that fit the kernels,
-  /// from steps that take longer than kernels and links explain: input, launches and jitter, of
-  /// which nothing overlaps. One-sided: no host makes a step faster.
-  static void fit_hosts(const std::vector<const Claim*>& claims, Fits& fits);
-  static void fit_across(const std::vector<const Claim*>& claims, Fits& fits,
-                         std::vector<std::pair<std::string, Fit>>& learned);
+  [[nodiscard]] std::vector<Fit> hosts_of(const Claim& claim) const;
+  static void fit_steps(const std::vector<const Claim*>& claims, Fits& fits);
   static void fit_terms(const std::vector<const Claim*>& claims, Fits& fits);
 
   std::set<std::string> keys_;  ///< of rows to be predicted

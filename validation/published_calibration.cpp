@@ -195,8 +195,8 @@ std::optional<Watts> power_in(const Cluster& cluster, const std::string& device)
 
 /// Rows that share all terms but those of links of unlike kinds.
 std::string job_of(const experiment::FittedStep& step, const Claim& claim) {
-  return fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
-                     column(claim, "framework"));
+  return fmt::format("{}|{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
+                     column(claim, "framework"), step.machine);
 }
 
 /// The factor of kernels of a row on one machine. What separates its step from the prediction is
@@ -214,9 +214,20 @@ double fitted_kernels(const Training& training, double seconds) {
                        modelled * std::pow(seconds / modelled, kernels / (kernels + links)));
 }
 
+/// A row that is fitted.
+struct FittedRow {
+  const Claim* claim = nullptr;
+  experiment::FittedStep step;
+  std::unique_ptr<Training> training;  ///< of a step of one device alone none
+  std::int64_t machines = 1;
+  double seconds = 0, host = 0;  ///< measured, and what of these hosts add
+
+  [[nodiscard]] double gpus_of_machine() const { return step.gpus / static_cast<double>(machines); }
+};
+
 /// A row of a series under data parallelism.
 struct HostRow {
-  std::size_t row = 0;
+  FittedRow* row = nullptr;
   double seconds = 0, explained = 0;  ///< measured, and by kernels and whole links
   double samples = 0;                 ///< of a GPU, times the further GPUs of its machine
   bool across = false;                ///< links can explain that it is slower
@@ -251,134 +262,161 @@ double fitted_host(const std::vector<HostRow>& rows) {
   return low;
 }
 
-/// Of data parallelism: rows of more GPUs of a machine than others of their series say together
-/// what the host adds, if they take longer than those explain (PublishedPredictor::fit_hosts).
-/// Returns what it adds to the step of each row.
-std::vector<double> fit_hosts(const std::vector<Claim>& rows,
-                              const std::vector<std::unique_ptr<Training>>& trainings,
-                              const std::vector<std::int64_t>& machines,
-                              std::vector<experiment::FittedStep>& fitted) {
-  std::map<std::string, std::vector<std::size_t>> series;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (trainings[i] && !has_layout(rows[i])) series[job_of(fitted[i], rows[i])].push_back(i);
+double median_of_kernels(std::vector<const experiment::FittedStep*> rows) {
+  std::vector<double> factors;
+  for (const experiment::FittedStep* row : experiment::rows_of_kernels(std::move(rows))) {
+    factors.push_back(row->kernels);
   }
-  const auto gpus = [&](std::size_t i) {  // of a machine
-    return static_cast<double>(count_column(rows[i], "n_gpus", 1)) /
-           static_cast<double>(machines[i]);
-  };
-  std::vector<double> added(rows.size(), 0);
+  return median(std::move(factors));
+}
+
+/// Of data parallelism: rows of more GPUs of a machine than others of their series say together
+/// what the host adds, if they take longer than those explain: input, launches and jitter, of which
+/// nothing overlaps. One-sided: no host makes a step faster.
+void fit_hosts(std::vector<FittedRow>& rows) {
+  std::map<std::string, std::vector<FittedRow*>> series;
+  for (FittedRow& row : rows) {
+    if (row.step.samples > 0) series[job_of(row.step, *row.claim)].push_back(&row);
+  }
   for (const auto& [name, members] : series) {
     double fewest = std::numeric_limits<double>::infinity();
-    std::vector<double> kernels;
-    for (const std::size_t i : members) {
-      if (machines[i] > 1 || gpus(i) > fewest) continue;
-      if (gpus(i) < fewest) kernels.clear();
-      fewest = gpus(i);
-      kernels.push_back(fitted[i].kernels);
+    for (const FittedRow* row : members) {
+      if (row->machines == 1) fewest = std::min(fewest, row->step.gpus);
+    }
+    std::vector<const experiment::FittedStep*> kernels;
+    for (const FittedRow* row : members) {
+      if (row->machines == 1 && row->step.gpus <= fewest) kernels.push_back(&row->step);
     }
     if (kernels.empty()) continue;
-    const double factor = median(kernels);
+    const double factor = median_of_kernels(kernels);
     std::vector<HostRow> further;
-    for (const std::size_t i : members) {
-      if (gpus(i) <= fewest) continue;
-      const double each = trainings[i]->samples() / (gpus(i) * static_cast<double>(machines[i]));
-      further.push_back({i, trainings[i]->measured(rows[i]), trainings[i]->step(factor),
-                         each * (gpus(i) - fewest), machines[i] > 1});
+    for (FittedRow* row : members) {
+      if (row->gpus_of_machine() <= fewest) continue;
+      further.push_back({row, row->seconds, row->training->step(factor),
+                         row->step.samples * (row->gpus_of_machine() - fewest), row->machines > 1});
     }
     const double host = fitted_host(further);
     if (host <= 0) continue;
-    for (const HostRow& row : further) {
-      added[row.row] = host * row.samples;
-      if (row.across) continue;
-      experiment::FittedStep& step = fitted[row.row];
-      step.kernels = factor;
-      step.devices = fewest;
-      step.host = host;
-      step.measured = Seconds{row.seconds};
-      step.fitted = Seconds{row.explained + added[row.row]};
+    for (const HostRow& one : further) {
+      FittedRow& row = *one.row;
+      row.host = host * one.samples;
+      if (one.across) continue;
+      row.step.kernels = factor;
+      row.step.devices = fewest;
+      row.step.host = host;
+      row.step.measured = Seconds{one.seconds};
+      row.step.fitted = Seconds{one.explained + row.host};
     }
   }
-  return added;
+}
+
+/// A step that its own row fits, unless others of its job say more.
+FittedRow fitted_alone(const Claim& claim, const std::vector<experiment::FittedStep>& collectives) {
+  if (claim.quantity == "kernel-time" || !claim.ran) {
+    throw InputError(location_of(claim, "value"),
+                     !claim.ran ? "a run that did not end" : "a kernel",
+                     "accepted: measured training steps and collectives");
+  }
+  check_predictable(claim);
+  FittedRow row{&claim, described(claim), {}};
+  experiment::FittedStep& step = row.step;
+  if (claim.quantity == "step-time") {
+    const SingleStep single = single_step(claim);
+    step.kernels = claim.expected * 1e-3 / (single.others + single.squares);
+    step.power = single.power;
+    step.fusion = fusion_of(claim);
+    return row;
+  }
+  row.machines = machines_of(claim);
+  row.training = std::make_unique<Training>(claim, launch_for(step, row.machines > 1, collectives));
+  const Training& training = *row.training;
+  step.power = power_in(training.cluster(), step.device);
+  step.fusion = training.fusion();
+  const PeakMemory& memory = training.memory();
+  step.memory = static_cast<double>(memory.needed.value) / static_cast<double>(memory.memory.value);
+  step.gpus = static_cast<double>(devices_of(training.cluster(), DeviceKind::gpu).size());
+  row.seconds = training.measured(claim);
+  step.rate = training.samples() / row.seconds / step.gpus;
+  if (!has_layout(claim)) step.samples = training.samples() / step.gpus;
+  if (step.gpus > 1) step.share = kernel_share(training, {});
+  if (row.machines > 1) {
+    step.kind = kind_between_machines_of(claim, training.cluster());
+    return row;
+  }
+  step.kernels = fitted_kernels(training, row.seconds);
+  const bool ends =
+      std::abs(std::log(step.kernels)) > std::log(largest_factor) - 1e-3;  // has a warning
+  if (ends) return row;
+  step.measured = Seconds{row.seconds};
+  step.fitted = Seconds{training.step(step.kernels)};
+  return row;
+}
+
+/// What rows of a job fit together.
+void fit_jobs(std::vector<FittedRow>& rows) {
+  fit_hosts(rows);
+  std::map<std::string, std::vector<FittedRow*>> across;
+  for (FittedRow& row : rows) {
+    const std::optional<LinkKind>& kind = row.step.kind;
+    if (row.machines > 1) {
+      across[fmt::format("{}|{}", job_of(row.step, *row.claim), kind ? to_text(*kind) : "")]
+          .push_back(&row);
+    }
+  }
+  for (const auto& [key, members] : across) {
+    const experiment::FittedStep& first = members.front()->step;
+    std::vector<const experiment::FittedStep*> kernels;  // of rows on one machine
+    for (const FittedRow& other : rows) {
+      if (other.machines == 1 && other.step.device == first.device &&
+          other.step.precision == first.precision && other.step.network == first.network) {
+        kernels.push_back(&other.step);
+      }
+    }
+    std::vector<MeasuredStep> steps;
+    for (const FittedRow* row : members) {
+      // What is left for kernels and links.
+      steps.push_back(
+          {row->training.get(), std::max(row->seconds - row->host, row->seconds / largest_factor)});
+    }
+    const StepTerms terms = fitted_step_terms(
+        steps, kernels.empty() ? std::nullopt : std::optional(median_of_kernels(kernels)));
+    for (FittedRow* row : members) {
+      row->step.kernels = terms.kernels;
+      row->step.links = terms.links;
+      row->step.measured = Seconds{row->seconds};
+      row->step.fitted = Seconds{row->training->step(terms.kernels, terms.links) + row->host};
+    }
+  }
 }
 
 }  // namespace
 
 std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all) {
-  std::vector<Claim> rows;  // of steps
+  std::vector<experiment::FittedStep> collectives = fitted_collectives(all), fitted;
+  std::vector<FittedRow> rows;
   for (const Claim& claim : all) {
     if (claim.ran && claim.quantity == "collective-time") continue;
-    rows.push_back(claim);
+    rows.push_back(fitted_alone(claim, collectives));
   }
-  std::vector<experiment::FittedStep> fitted;
-  std::vector<experiment::FittedStep> collectives = fitted_collectives(all);
-  std::map<std::string, std::vector<std::size_t>> across;
-  std::vector<std::unique_ptr<Training>> trainings(rows.size());
-  std::vector<std::int64_t> machines(rows.size(), 1);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Claim& claim = rows[i];
-    if (claim.quantity == "kernel-time" || !claim.ran) {
-      throw InputError(location_of(claim, "value"),
-                       !claim.ran ? "a run that did not end" : "a kernel",
-                       "accepted: measured training steps and collectives");
-    }
-    check_predictable(claim);
-    experiment::FittedStep& step = fitted.emplace_back(described(claim));
-    if (claim.quantity == "step-time") {
-      const SingleStep single = single_step(claim);
-      step.kernels = claim.expected * 1e-3 / (single.others + single.squares);
-      step.power = single.power;
-      step.fusion = fusion_of(claim);
-      continue;
-    }
-    machines[i] = machines_of(claim);
-    trainings[i] =
-        std::make_unique<Training>(claim, launch_for(step, machines[i] > 1, collectives));
-    step.power = power_in(trainings[i]->cluster(), step.device);
-    step.fusion = trainings[i]->fusion();
-    const PeakMemory& memory = trainings[i]->memory();
-    step.memory =
-        static_cast<double>(memory.needed.value) / static_cast<double>(memory.memory.value);
-    if (machines[i] > 1) {
-      step.kind = kind_between_machines_of(claim, trainings[i]->cluster());
-      across[fmt::format("{}|{}", job_of(step, claim), step.kind ? to_text(*step.kind) : "")]
-          .push_back(i);
-      continue;
-    }
-    const double seconds = trainings[i]->measured(claim);
-    step.kernels = fitted_kernels(*trainings[i], seconds);
-    const bool ends =
-        std::abs(std::log(step.kernels)) > std::log(largest_factor) - 1e-3;  // has a warning
-    if (ends) continue;
-    step.measured = Seconds{seconds};
-    step.fitted = Seconds{trainings[i]->step(step.kernels)};
-  }
-  const std::vector<double> hosts = fit_hosts(rows, trainings, machines, fitted);
-  for (const auto& [key, members] : across) {
-    const experiment::FittedStep& first = fitted[members.front()];
-    std::vector<double> factors;  // of rows on one machine
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const experiment::FittedStep& other = fitted[i];
-      if (machines[i] == 1 && other.device == first.device && other.precision == first.precision &&
-          other.network == first.network) {
-        factors.push_back(other.kernels);
-      }
-    }
-    std::vector<MeasuredStep> steps;
-    for (const std::size_t i : members) {
-      const double seconds = trainings[i]->measured(rows[i]);
-      // What is left for kernels and links.
-      steps.push_back({trainings[i].get(), std::max(seconds - hosts[i], seconds / largest_factor)});
-    }
-    const StepTerms terms = fitted_step_terms(
-        steps, factors.empty() ? std::nullopt : std::optional(median(std::move(factors))));
-    for (const std::size_t i : members) {
-      fitted[i].kernels = terms.kernels;
-      fitted[i].links = terms.links;
-      fitted[i].measured = Seconds{trainings[i]->measured(rows[i])};
-      fitted[i].fitted = Seconds{trainings[i]->step(terms.kernels, terms.links) + hosts[i]};
-    }
-  }
+  fit_jobs(rows);
+  for (FittedRow& row : rows) fitted.push_back(std::move(row.step));
   std::move(collectives.begin(), collectives.end(), std::back_inserter(fitted));
+  return fitted;
+}
+
+std::vector<std::pair<const Claim*, experiment::FittedStep>> expressible_steps(
+    const std::vector<const Claim*>& claims) {
+  std::vector<FittedRow> rows;
+  for (const Claim* claim : claims) {
+    try {
+      rows.push_back(fitted_alone(*claim, {}));
+    } catch (const InputError&) {
+      continue;  // rows to validate report why
+    }
+  }
+  fit_jobs(rows);
+  std::vector<std::pair<const Claim*, experiment::FittedStep>> fitted;
+  for (FittedRow& row : rows) fitted.emplace_back(row.claim, std::move(row.step));
   return fitted;
 }
 

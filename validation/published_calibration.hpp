@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "experiment/calibration.hpp"
@@ -47,13 +48,17 @@ struct MeasuredStep {
 /// What each measured step fits, for runs of the user's own (experiment/calibration.hpp), in the
 /// order of the rows, collectives last. Rows on one machine fit the kernels of their card, as far
 /// as kernels rather than links bound the step; rows across machines of one card, network,
-/// precision and framework fit the links together, and the kernels, too, if no row on one machine
-/// has them. Under data parallelism all rows of such a job fit together what a host adds for each
-/// further GPU of its machine. Rows of collectives of up to 64 KiB fit what a collective takes
-/// beyond NCCL's model, as --collective-launch: measured less predicted without it, not below 0;
-/// steps on the same card are fitted with it. Those of 64 MiB and more on several machines fit the
-/// links; others nothing. Throws InputError for a row that cannot be predicted, is a kernel or did
-/// not run.
+/// precision, framework, machine and kind of links fit the links together, and the kernels, too, if
+/// no row on one machine has them. Under data parallelism all rows of such a job fit together what
+/// a host adds for each further GPU of its machine. Rows of collectives of up to 64 KiB fit what a
+/// collective takes beyond NCCL's model, as --collective-launch: measured less predicted without
+/// it, not below 0; steps on the same card are fitted with it. Those of 64 MiB and more on several
+/// machines fit the links; others nothing. Throws InputError for a row that cannot be predicted, is
+/// a kernel or did not run.
 [[nodiscard]] std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& all);
+
+/// The same of training steps, each with its row; rows that cannot be expressed are left out.
+[[nodiscard]] std::vector<std::pair<const Claim*, experiment::FittedStep>> expressible_steps(
+    const std::vector<const Claim*>& claims);
 
 }  // namespace parsim::validation

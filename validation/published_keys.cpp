@@ -45,14 +45,13 @@ std::vector<std::string> keys_of(const Claim& claim) {
           key_of(claim, {"gpu"})};
 }
 
-std::vector<std::string> host_keys(const Claim& claim) {
-  std::vector<std::string> keys = keys_of(claim);
-  keys.resize(2);
-  return keys;
+std::string key_of_hosts(const Claim& claim) {
+  return key_of(claim, {"model", "network", "gpu", "machine", "precision", "framework"});
 }
 
-std::string key_of_links(const Claim& claim) {
-  return key_of(claim, {"gpu", "machine", "interconnect"});
+std::vector<std::string> keys_of_links(const Claim& claim) {
+  return {key_of(claim, {"gpu", "machine", "interconnect", "model", "network", "precision"}),
+          key_of(claim, {"gpu", "machine", "interconnect"})};
 }
 
 }  // namespace parsim::validation

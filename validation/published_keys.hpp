@@ -22,9 +22,9 @@ namespace parsim::validation {
 [[nodiscard]] std::vector<std::string> keys_of(const Claim& claim);
 
 /// Of throughputs: what a host feeds depends on machine, network, precision and trainer.
-[[nodiscard]] std::vector<std::string> host_keys(const Claim& claim);
+[[nodiscard]] std::string key_of_hosts(const Claim& claim);
 
-/// Key of the share of its rate that the network between machines reaches.
-[[nodiscard]] std::string key_of_links(const Claim& claim);
+/// Keys of the share of its rate that the network between machines reaches.
+[[nodiscard]] std::vector<std::string> keys_of_links(const Claim& claim);
 
 }  // namespace parsim::validation

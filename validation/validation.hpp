@@ -60,7 +60,7 @@ struct Calibration {
   std::string machine, gpu;  ///< as its source calls them
   /// Factor of kernel times, and share of their rate that links between machines reach.
   std::optional<double> kernels{}, links{};
-  std::optional<double> host{};  ///< seconds of a step that each further GPU of a machine adds
+  std::optional<double> host{};  ///< seconds that hosts add for a sample and each further GPU
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 

@@ -191,8 +191,8 @@ TEST_CASE("calibration: several GPUs say what a host adds, one does not") {
         testing::approx(predicted({one, apart}, apart) + 3 * each).epsilon(0.005));
   const Prediction whole = PublishedPredictor(rows)(again);
   REQUIRE(whole.calibrated_by.size() == 2);
-  CHECK(whole.calibrated_by[1].host.value() == testing::approx(1e-3 * each).epsilon(0.005));
-  CHECK_FALSE(whole.calibrated_by[1].kernels);
+  CHECK(whole.calibrated_by[1].host.value() == testing::approx(1e-3 * each / 64).epsilon(0.005));
+  CHECK(whole.calibrated_by[1].kernels == whole.calibrated_by[0].kernels);
   // Its kernels wait: that is no computing.
   const auto gaps = static_cast<std::size_t>(experiment::CostClass::gaps);
   CHECK((*whole.parts)[gaps] == testing::approx(0.5).epsilon(0.05));
@@ -330,6 +330,45 @@ TEST_CASE("calibration: what a host adds is fitted to all rows of a job together
   const Claim slow = slower(1, 8, 2), slowest = slower(1, 8, 80);
   CHECK(run({one, eight, slow}, slow).second == 2);
   CHECK(run({one, slowest}, slowest).second == 1);
+}
+
+TEST_CASE("calibration: validate and simulate predict a run alike from the same rows") {
+  const auto slower = [](int nodes, int gpus, int batch, double times) {
+    Claim claim = row(nodes, gpus, batch, "calibrate", "AlexNet");
+    claim.expected = 1e3 * Training(claim).step(true_kernels) * times;
+    return claim;
+  };
+  const Claim one = slower(1, 1, 64, 1), two = slower(1, 2, 64, 1.2), eight = slower(1, 8, 64, 1.2),
+              across = slower(2, 8, 64, 1.3), small = slower(1, 1, 16, 1.4);
+  // Before, validate took the median of what each row alone says of hosts.
+  for (const std::vector<Claim>& rows : {std::vector{one, two, eight},
+                                         {one, two},
+                                         {one, two, across},
+                                         {one, two, eight, across},
+                                         {eight},
+                                         {eight, across},
+                                         {across},
+                                         {one, small},
+                                         {two, eight}}) {
+    for (Claim asked : {one, two, eight, across, slower(2, 2, 64, 1)}) {
+      experiment::Request request;
+      request.network = "alexnet";
+      request.cluster = cluster_call(asked);
+      request.batch = 64 * std::stoll(asked.what.at("n_gpus"));
+      request.sim.collectives = sim::CollectiveCost::nccl;
+      request.fitted = fitted_steps(rows);
+      const experiment::Experiment experiment(request);
+      const auto planned = experiment::make_plan(experiment, strategies::strategy("data", "test"));
+      const auto result = experiment::run_plan(experiment, planned).result;
+      asked.what["split"] = "validate";
+      std::vector<Claim> claims = rows;
+      claims.push_back(asked);
+      CAPTURE(rows.size());
+      CAPTURE(asked.name);
+      CHECK(PublishedPredictor(claims)(asked).value.value() ==
+            testing::approx(1e3 * result.step_time.count()).epsilon(0.01));
+    }
+  }
 }
 
 TEST_CASE("calibration: rows that name their cluster fit the links between its machines, too") {
