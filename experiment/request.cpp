@@ -264,7 +264,8 @@ void complete_sim_options(Request& request) {
     }
     sim.collectives = sim::CollectiveCost::ideal;
   }
-  for (const std::string_view flag : {"--algorithm", "--protocol", "--nccl-version"}) {
+  for (const std::string_view flag :
+       {"--algorithm", "--protocol", "--nccl-version", "--collective-launch"}) {
     if (given(flag) && sim.collectives != sim::CollectiveCost::nccl) {
       throw InputError(flag, fmt::format("unused by {} collectives", to_text(sim.collectives)),
                        "accepted: with --collectives nccl");

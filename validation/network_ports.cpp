@@ -237,6 +237,9 @@ class PortReader {
     }
     // More than a port has, by its generation if one is named, is the rate of all together.
     const double most = generation_ > 0 ? generation_ : 400;
+    if (generation_ == 0 && all.gigabits > most && count > 1 && !times_ && !all.each_gpu) {
+      return refuse("a number of ports, and a rate of something else");
+    }
     if (all.gigabits > most && !all.each_gpu && (generation_ > 0 || counts_.empty())) {
       const double cards = generation_ > 0 ? all.gigabits / most : 8;
       if (cards != std::floor(cards) || !(counts_.empty() || cards == count)) {

@@ -133,6 +133,7 @@ TEST_CASE("network ports: everything else is refused by what is not understood")
                                        {"400 Gb/s per GPU per node", other},
                                        {"400 Gb/s per node (4 NICs)", other},
                                        {"400 Gb/s in 4 ports", other},
+                                       {"3200 Gb/s, 8 NICs", other},
                                        {"4 NICs, 400 Gb/s per node", other},
                                        {"8 GPUs, 400 Gb/s", unknown("8")},
                                        {"400 Gb/s, 2:1 oversubscribed", unknown("oversubscribed")},
