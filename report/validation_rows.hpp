@@ -30,7 +30,8 @@ void fields(auto& visit, json::Of<CalibrationRow> auto& row) {
   visit("gpu", row.calibration.gpu);
   visit("kernels", row.calibration.kernels, "factor of kernel times");
   visit("links", row.calibration.links, "share of their rate that links between machines reach");
-  visit("host_s", row.calibration.host, "what hosts add for a sample and each further GPU of a machine");
+  visit("host_s", row.calibration.host,
+        "what hosts add for a sample and each further GPU of a machine");
   visit("rows", row.rows, Rule(from_one, "scored rows that it calibrates"));
 }
 
