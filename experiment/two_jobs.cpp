@@ -265,7 +265,7 @@ TwoJobs run_with_job(const Experiment& experiment, const Plan& plan, const std::
   // Plans have the name of a network, not its file: that of the first job may be of one.
   const bool alike = other.network == experiment.network.name;
   if (experiment.has_layer_times && !(alike && other.dims == plan.dims)) {
-    throw InputError("--profile", "times of layers of the first job's network alone, with --beside",
+    throw InputError("--profile", "layer times of another network than the --beside plan's",
                      "accepted: a profile of kernels, or two jobs of one network");
   }
   const std::string& name = alike ? experiment.request.network : other.network;

@@ -164,7 +164,7 @@ TEST_CASE(
         "a.yaml:7:fsdp-reshard-after-forward: '4'; accepted: true or false");
 }
 
-TEST_CASE("accelerate: FSDP 1 shards as its strategy says, whatever it should do after forward") {
+TEST_CASE("accelerate: FSDP 1 follows its sharding strategy and ignores reshard_after_forward") {
   // Before, fsdp_reshard_after_forward counted: accelerate launch gives a strategy in any case.
   const std::string start =
       "FSDP\nfsdp_config:\n  fsdp_backward_prefetch: BACKWARD_PRE\n"
@@ -182,7 +182,8 @@ TEST_CASE("accelerate: FSDP 1 shards as its strategy says, whatever it should do
 }
 
 TEST_CASE("accelerate: FSDP that keeps weights after forward is no slower than one that does not") {
-  // Before, with one micro-batch it gathered them after the update, beside no kernel: 14 % longer.
+  // Before, with one micro-batch it gathered them after the update, overlapping no kernel: 14 %
+  // longer.
   const testing::TemporaryFolder folder;
   const auto step = [&](const std::string& reshard, std::int32_t micro_batches) {
     Request request;

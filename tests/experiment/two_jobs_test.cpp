@@ -212,8 +212,8 @@ TEST_CASE("two jobs: times of layers are those of one network") {
   CHECK_THROWS_WITH_AS(
       run_with_job(plans.experiment, plans.first,
                    folder.write("other.json", to_json(longer.second))),
-      "--profile: times of layers of the first job's network alone, with --beside; accepted: a "
-      "profile of kernels, or two jobs of one network",
+      "--profile: layer times of another network than the --beside plan's; accepted: a profile of "
+      "kernels, or two jobs of one network",
       InputError);
   const TwoJobs jobs = run_with_job(plans.experiment, plans.first,
                                     folder.write("other.json", to_json(plans.second)));
