@@ -117,6 +117,15 @@ void check_data_parallelism(const Claim& claim, std::int64_t devices) {
   if (count_column(claim, "dp", devices) != devices) refuse("dp", fmt::format("{}", devices));
 }
 
+void check_batch(const Claim& claim, std::int64_t all) {
+  const std::int64_t given = count_column(claim, "batch", all);
+  if (given == all) return;
+  throw InputError(location_of(claim, "batch"),
+                   fmt::format("{}, but the other columns give {}", given, all),
+                   "accepted: batch_per_gpu, or global_batch of all GPUs, and where micro_batch is "
+                   "not all of a replica's samples grad_accum");
+}
+
 std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices) {
   const std::string each = column(claim, "batch_per_gpu");
   if (each.empty() && column(claim, "global_batch").empty()) {
@@ -126,8 +135,13 @@ std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices) {
                                    : fmt::format("'{}' of a training step", batch),
                      "accepted: batch_per_gpu, or global_batch of all GPUs");
   }
-  if (each.empty()) return count_column(claim, "global_batch", 1);
-  const std::int64_t batch = count_column(claim, "batch_per_gpu", 1) * devices;
+  if (each.empty()) {
+    const std::int64_t all = count_column(claim, "global_batch", 1);
+    check_batch(claim, all);
+    return all;
+  }
+  const std::int64_t of_one = count_column(claim, "batch_per_gpu", 1), batch = of_one * devices;
+  if (count_column(claim, "batch", of_one) != of_one) check_batch(claim, batch);
   if (const std::int64_t other = count_column(claim, "global_batch", batch); other != batch) {
     throw InputError(
         location_of(claim, "global_batch"),

@@ -21,6 +21,10 @@ void check_column_names(const Claim& claim);
 /// `devices` without micro-batches, as which a row without `micro_batch` is predicted.
 void check_data_parallelism(const Claim& claim, std::int64_t devices);
 
+/// Throws InputError for a column `batch` other than the samples of a step on all devices, as which
+/// the other columns have `all`.
+void check_batch(const Claim& claim, std::int64_t all);
+
 /// Samples of a step of such a row: of column batch_per_gpu on each device, without it of
 /// global_batch. Throws InputError if both are empty, or disagree.
 [[nodiscard]] std::int64_t data_parallel_batch(const Claim& claim, std::int64_t devices);

@@ -29,9 +29,9 @@ bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0;
 
 /// What the column affirms, in small letters; '_' for blanks, hyphens and the x of "TP8xPP4", and
 /// between a number and a letter after it.
-std::string plain_text(const Claim& claim) {
+std::string plain_text(const Claim& claim, std::string_view of = name) {
   std::string plain;
-  for (const char c : affirmed(column(claim, name))) {
+  for (const char c : affirmed(column(claim, of))) {
     const bool after_number = !plain.empty() && is_digit(plain.back());
     if (c == ' ' || c == '-' || (c == 'x' && after_number)) {
       plain += '_';
@@ -281,6 +281,34 @@ void check_sharding(const Claim& claim, std::string_view text) {
   }
 }
 
+/// A framework that shards states: "PyTorch FSDP", "DeepSpeed ZeRO-3", and torchtitan, which does
+/// so unless told not to (torchtitan/config/job_config.py, data_parallel_shard_degree: -1).
+void check_framework(const Claim& claim, std::string_view text) {
+  const std::string framework = plain_text(claim, "framework");
+  const std::optional<std::int32_t> stage = zero_stage_of(claim);
+  const bool replicas = has(text, "ddp") && !stage;
+  bool shards = false, other = false;
+  for (const std::string_view word :
+       {"fsdp", "fsdpv", "hsdp", "fully_shard", "fullyshard", "full_shard", "zero", "torchtitan"}) {
+    for (std::string_view rest : after(framework, word)) {
+      if (!ends_word(rest) && !is_digit(rest.front())) continue;
+      if (rest.starts_with("_bubble") || (word == "torchtitan" && replicas)) continue;
+      shards = true;
+      if (rest.starts_with("_stage")) rest.remove_prefix(6);
+      const std::string_view number = word == "zero" ? number_at(rest) : "";
+      other = other || (!number.empty() && stage && number != fmt::format("{}", *stage));
+    }
+  }
+  if (!shards || (stage && !other)) return;
+  throw InputError(
+      location_of(claim, "framework"),
+      fmt::format("'{}' shards states, and {}", column(claim, "framework"),
+                  stage      ? fmt::format("other columns say ZeRO stage {}", *stage)
+                  : replicas ? "column parallelism says DDP"
+                             : "columns parallelism and zero_stage do not say how"),
+      "accepted: parallelism FSDP, FULL_SHARD, SHARD_GRAD_OP, HSDP or ZeRO-1 to 3, or zero_stage");
+}
+
 /// "3D", "hybrid" and "model parallel" name several kinds; those of convolutional networks may be
 /// of other things.
 void check_several(const Claim& claim, std::string_view text) {
@@ -316,6 +344,14 @@ std::optional<std::int32_t> zero_stage_of(const Claim& claim) {
   }
   const bool fully = has(text, "fsdp") || has(text, "fully_shard") || has(text, "fullyshard");
   if (!stage && fully) stage = 3;
+  if (stage == 1 && has(text, "fsdp") && !trained_by_megatron(claim)) {
+    refuse(claim, "and ZeRO stage 1: PyTorch's FSDP has none such",
+           "zero_stage 3 (FULL_SHARD), 2 (SHARD_GRAD_OP) or 0 (NO_SHARD)");
+  }
+  if (stage == 3 && has(text, "ddp") && text.find("shard") == text.npos && !fully &&
+      named_stages(claim, text).empty()) {
+    refuse(claim, "and ZeRO stage 3: with DDP each GPU has all weights", "FSDP or ZeRO-3");
+  }
   return stage;
 }
 
@@ -329,6 +365,7 @@ void check_parallelism(const Claim& claim) {
   check_simulated(claim, plain_text(claim));
   check_words(claim);
   check_sharding(claim, plain_text(claim));
+  check_framework(claim, plain_text(claim));
   if (!column(claim, "layout_file").empty()) return;
   const std::string text = plain_text(claim);
   for (const Kind& kind : kinds) check_degree(claim, text, kind);

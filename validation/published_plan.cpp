@@ -220,6 +220,7 @@ Plan plan_of_file(const Claim& claim, strategies::StrategyInput& input) {
   experiment::take_decisions(file, input);
   input.batch = count_column(claim, "global_batch",
                              file.samples.value_or(1) * input.micro_batches.value_or(1));
+  check_batch(claim, input.batch);
   return strategies::plan_layout(input, file.layout);
 }
 
@@ -269,6 +270,7 @@ RunLayout layout_of(const Claim& claim) {
   }
   check_agrees(claim, "dp", layout.data);
   check_agrees(claim, "global_batch", layout.batch());
+  check_batch(claim, layout.batch());
   return layout;
 }
 

@@ -100,6 +100,25 @@ TEST_CASE("agreeing columns: batches of a step, and of each GPU") {
   CHECK(step_refusal("parallelism,micro_batch,fsdp", "FULL_SHARD,8,full_shard") == "accepted");
 }
 
+TEST_CASE("agreeing columns: a batch of unknown meaning agrees with the others, or is refused") {
+  // Before, a column "batch" next to micro_batch counted for nothing: 4 samples a step, not 256.
+  const std::string accepted =
+      "; accepted: batch_per_gpu, or global_batch of all GPUs, and where micro_batch is not all of "
+      "a replica's samples grad_accum";
+  CHECK(step_refusal("micro_batch,batch", "4,256") ==
+        "f:2:batch: 256, but the other columns give 32" + accepted);
+  CHECK(step_refusal("micro_batch,batch", "4,32") == "accepted");
+  CHECK(step_refusal("micro_batch,grad_accum,batch", "4,8,256") == "accepted");
+  CHECK(step_refusal("micro_batch,grad_accum,batch", "4,8,128") ==
+        "f:2:batch: 128, but the other columns give 256" + accepted);
+  CHECK(step_refusal("batch_per_gpu,batch", "4,32") == "accepted");
+  CHECK(step_refusal("batch_per_gpu,batch", "4,4") == "accepted");
+  CHECK(step_refusal("batch_per_gpu,batch", "4,64") ==
+        "f:2:batch: 64, but the other columns give 32" + accepted);
+  CHECK(step_refusal("global_batch,batch", "32,4") ==
+        "f:2:batch: 4, but the other columns give 32" + accepted);
+}
+
 TEST_CASE("agreeing columns: a plan without micro_batch is data parallelism, or refused") {
   CHECK(step_refusal("tp", "8") ==
         "f:2:tp: 8, but without micro_batch the row is data parallelism; accepted: 1, or with "

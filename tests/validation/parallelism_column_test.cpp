@@ -247,4 +247,49 @@ TEST_CASE("parallelism: kinds that are named have their degree in a column") {
   CHECK(parallelism_refusal("DP, TensorFlow with tensor cores") == "accepted");
 }
 
+TEST_CASE("parallelism: a framework that shards needs the stage, and agrees with it") {
+  const auto refused = [](const std::string& framework, const std::string& parallelism,
+                          const std::string& zero_stage = "") {
+    return parallelism_refusal(parallelism, "micro_batch,framework,zero_stage",
+                               "2,\"" + framework + "\"," + zero_stage);
+  };
+  const std::string silent =
+                        " shards states, and columns parallelism and zero_stage do not say how; ",
+                    accepted =
+                        "accepted: parallelism FSDP, FULL_SHARD, SHARD_GRAD_OP, HSDP or "
+                        "ZeRO-1 to 3, or zero_stage";
+  // Before, these were whole replicas without a word.
+  for (const std::string framework :
+       {"PyTorch FSDP", "PyTorch FSDP2", "DeepSpeed ZeRO-3", "DeepSpeed ZeRO stage 2", "torchtitan",
+        "torchtitan 0.2, torch.compile", "fully_shard of PyTorch 2.6"}) {
+    CAPTURE(framework);
+    CHECK(refused(framework, "") == "f:2:framework: '" + framework + "'" + silent + accepted);
+    CHECK(refused(framework, "", "0").ends_with(accepted) ==
+          (framework.find("ZeRO") != std::string::npos));
+  }
+  for (const std::string framework : {"DeepSpeed", "PyTorch", "Megatron-LM", "PyTorch without FSDP",
+                                      "zero-bubble pipelines of Megatron-LM"}) {
+    CAPTURE(framework);
+    CHECK(refused(framework, "") == "accepted");
+  }
+  CHECK(refused("PyTorch FSDP", "FSDP") == "accepted");
+  CHECK(refused("PyTorch FSDP", "SHARD_GRAD_OP") == "accepted");
+  CHECK(refused("PyTorch FSDP", "", "2") == "accepted");
+  CHECK(refused("torchtitan", "DDP") == "accepted");
+  CHECK(refused("DeepSpeed ZeRO-3", "ZeRO-3") == "accepted");
+  CHECK(refused("DeepSpeed ZeRO-3", "", "3") == "accepted");
+  CHECK(
+      refused("DeepSpeed ZeRO-3", "ZeRO-2") ==
+      "f:2:framework: 'DeepSpeed ZeRO-3' shards states, and other columns say ZeRO stage 2; " +
+          accepted);
+  CHECK(refused("PyTorch FSDP", "DDP") ==
+        "f:2:framework: 'PyTorch FSDP' shards states, and column parallelism says DDP; " +
+            accepted);
+  CHECK(refused("PyTorch", "FSDP", "1")
+            .ends_with("PyTorch's FSDP has none such; accepted: zero_stage "
+                       "3 (FULL_SHARD), 2 (SHARD_GRAD_OP) or 0 (NO_SHARD)"));
+  CHECK(refused("PyTorch", "DDP", "3").ends_with("accepted: FSDP or ZeRO-3"));
+  CHECK(refused("Megatron-LM", "DDP", "1") == "accepted");
+}
+
 }  // namespace parsim::validation
