@@ -241,7 +241,7 @@ void add_collectives(const std::vector<FittedStep>& rows, const Cluster& cluster
   if (useless == 0) return;
   calibration.notes.push_back(fmt::format(
       "{} of --calibrate-with fit nothing: the launch is fitted to up to 64 KiB, links between "
-      "machines to 64 MiB and more, of runs on several machines",
+      "machines to 64 MiB and more, of runs on several machines that links bound",
       counted(useless, "collective")));
 }
 
