@@ -4,12 +4,14 @@
 //     text   = item*, with blanks, brackets, hyphens and one of + , ; : / between
 //     item   = number "x"                  ports of the rate that follows: "8x400 Gb/s"
 //            | rate | generation           "100 GbE", "50 GB/s", "HDR"
-//            | number port                 "8 NICs", "four cards"
+//            | number port                 the same number again: "4x200 Gb/s, four cards"
 //            | number                      all ports together, after their rate: "4x200 Gb/s (800)"
 //            | inside [version] ["x" lanes] [bytes/s] [number "GPUs"]      "PCIe gen4 x16"
 //            | kind [version] | product [version]            "RoCE", "Slingshot 11", "ConnectX-7"
-//            | ("per" | "/") ("node" | "GPU" | "port")       whose the rate is
+//            | ("per" | "/") ("node" | "GPU")                whose the rate is
 //            | word, of a list
+//
+// Only "x" says how many ports have a rate: "400 Gb/s, 4 NICs" may be the rate of one or of all.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,8 +72,8 @@ class PortReader {
                                              {" tcp tcpx ethernet ", LinkKind::tcp},
                                              {" efa efav ", LinkKind::efa},
                                              {" slingshot ", LinkKind::slingshot}};
-  static constexpr List<std::string_view> owners[] = {
-      {" node machine server host ", "node"}, {" gpu ", "GPU"}, {" port nic ", "port"}};
+  static constexpr List<std::string_view> owners[] = {{" node machine server host ", "node"},
+                                                      {" gpu ", "GPU"}};
 
   [[nodiscard]] static bool lists(std::string_view list, const std::string& word) {
     return list.find(' ' + word + ' ') != list.npos;
@@ -100,8 +102,6 @@ class PortReader {
 
   void item() {
     const bool after_times = std::exchange(after_times_, false);
-    after_rate_ = std::exchange(rate_, false);
-    after_in_ = std::exchange(in_, false);
     if (is(at_, std::isdigit)) return number(after_times);
     if (is(at_, std::isalpha)) return word(after_times);
     if (std::string_view("+,;/").find(text_[at_]) == std::string_view::npos) {
@@ -134,21 +134,19 @@ class PortReader {
     const char x = at_ < text_.size() ? text_[at_] : ' ';
     if ((x == 'x' || x == '*') && !lanes && !next.starts_with("xdr")) {
       ++at_;
-      if (std::exchange(times_, true)) refuse("several numbers of ports");
+      if (count_) refuse("several numbers of ports");
+      count_ = value;
       pending_ = after_times_ = true;
-      counts_.insert(value);
     } else if (const double* factor = value_of(unit, units)) {
       at_ += unit.size();
       if (inside_ && *factor == 8) return;
       if (!rates_.insert(value * *factor).second) refuse("several rates");
       ethernet_ = ethernet_ || unit.ends_with("be") || unit.ends_with("Be");
       pending_ = false;
-      rate_ = true;
       after_times_ = after_times;
     } else if (lists(ports, next)) {
-      if (after_in_) refuse("a number of ports, and a rate of something else");
       at_ += next.size();
-      counts_.insert(value);
+      again_.insert(value);
     } else if (inside_ && (next == "gpu" || next == "gpus")) {
       at_ += next.size();
     } else if (constexpr double newest = 12; !version || value > newest) {
@@ -171,7 +169,6 @@ class PortReader {
     const bool plain = name == text, product = lists(products, name) && (plain || rest);
     const bool lanes = x == text.npos || to_number<int>(text.substr(x + 1));
     version_ = plain && (product || lists(links_inside, name));
-    in_ = text == "in";  // "400 Gb/s in 4 ports"
     if (text == "per") return share(after_times);
     if (lists(links_inside, name) && (plain || rest) && lanes) {
       if (pending_) refuse("a number of ports without their rate");
@@ -186,7 +183,7 @@ class PortReader {
       inside_ = false;
     } else if (const auto* count = std::find(std::begin(counts), std::end(counts), text);
                count != std::end(counts) && (skip(" "), lists(ports, letters(at_, false)))) {
-      counts_.insert(static_cast<double>(count - std::begin(counts) + 1));
+      again_.insert(static_cast<double>(count - std::begin(counts) + 1));
       at_ += letters(at_, false).size();
     } else if (lists(ports, text)) {
       unnumbered_ = true;
@@ -205,14 +202,12 @@ class PortReader {
     at_ += of.size();
     owners_.insert(*owner);
     of_gpu_ = after_times;
-    of_node_ = of_node_ || (after_rate_ && *owner == "node");
   }
 
   /// What was read, together.
   std::optional<NetworkPorts> together() {
     if (rates_.empty() && generation_ == 0) return std::nullopt;
-    if (counts_.size() > 1) return refuse("several numbers of ports");
-    const double count = counts_.empty() ? 1 : *counts_.begin();
+    const double count = count_.value_or(1);
     NetworkPorts all{std::llround(count), rates_.empty() ? generation_ : *rates_.begin()};
     if (count < 1 || count > 1e6 || count != std::floor(count) || all.gigabits <= 0) {
       return refuse("such a number of ports, or a rate of 0");
@@ -227,22 +222,18 @@ class PortReader {
       if (!is_sum(value)) return refuse_token(shown);
     }
     all.each_gpu = owners_.contains("GPU");
-    // "400 Gb/s per node (4 NICs)", but not "4x400 Gb/s per node" or "4 NICs per node".
-    const bool of_other = (all.each_gpu && !of_gpu_) || (of_node_ && !times_);
-    if (owners_.size() > 1 || (count > 1 && of_other)) {
+    if (std::any_of(again_.begin(), again_.end(), [&](double n) { return n != count_; })) {
+      return refuse("a number of ports that is not before their rate, as in 8x400 Gb/s");
+    }
+    if (owners_.size() > 1 || (count > 1 && all.each_gpu && !of_gpu_)) {
       return refuse("a number of ports, and a rate of something else");
     }
-    if (counts_.empty() && (owners_.contains("port") || unnumbered_)) {
-      return refuse("ports without their number");
-    }
+    if (unnumbered_ && !count_) return refuse("ports without their number");
     // More than a port has, by its generation if one is named, is the rate of all together.
     const double most = generation_ > 0 ? generation_ : 400;
-    if (generation_ == 0 && all.gigabits > most && count > 1 && !times_ && !all.each_gpu) {
-      return refuse("a number of ports, and a rate of something else");
-    }
-    if (all.gigabits > most && !all.each_gpu && (generation_ > 0 || counts_.empty())) {
+    if (all.gigabits > most && !all.each_gpu && (generation_ > 0 || !count_)) {
       const double cards = generation_ > 0 ? all.gigabits / most : 8;
-      if (cards != std::floor(cards) || !(counts_.empty() || cards == count)) {
+      if (cards != std::floor(cards) || cards != count_.value_or(cards)) {
         return refuse("a rate beyond that of its generation");
       }
       all = {std::llround(cards), all.gigabits / cards, false, {}};
@@ -256,16 +247,15 @@ class PortReader {
 
   std::string text_;
   std::size_t at_ = 0;
-  std::set<double> counts_, rates_;
+  std::optional<double> count_;                        ///< before "x"
+  std::set<double> again_, rates_;                     ///< numbers of ports without "x"
   std::vector<std::pair<std::string, double>> loose_;  ///< numbers without a unit
   std::set<std::string_view> owners_;                  ///< of rates: "GPU"
   std::set<LinkKind> kinds_;
   double generation_ = 0;
   bool inside_ = false, version_ = false;       ///< what came before may have lanes, a version
   bool pending_ = false, after_times_ = false;  ///< "8x", and just before
-  bool rate_ = false, after_rate_ = false;      ///< just before, and before "per node"
-  bool in_ = false, after_in_ = false;          ///< the same of "in", before a number of ports
-  bool times_ = false, of_gpu_ = false, of_node_ = false, unnumbered_ = false, ethernet_ = false;
+  bool of_gpu_ = false, unnumbered_ = false, ethernet_ = false;
   std::string refusal_;
 };
 
