@@ -73,15 +73,15 @@ class Call:
     def text(self, keyword, option, value):
         """One value as the command line has it."""
         takes = option['value']
-        if isinstance(value, Subject):
-            value = value.__dict__['given']
+        value = given_of(value)
         if isinstance(value, dict):
             if option['flag'].startswith('-') and 'FILE' not in takes:
                 raise InputError(option['flag'], 'a dict', f'accepted: {takes}')
             return self.file(keyword, value)
         if callable(value) and option['flag'] == '--strategy':
-            self.strategies.append((value.__name__, strategy_of(value, self.given)))
-            return value.__name__
+            name = getattr(value, '__name__', type(value).__name__)
+            self.strategies.append((name, strategy_of(value, self.given)))
+            return name
         text = os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
         if not text.isprintable() and any('\ud800' <= letter <= '\udfff' for letter in text):
             raise InputError(option['flag'], ascii(text), 'accepted: text that UTF-8 can write')
@@ -112,6 +112,13 @@ class Call:
             shown = [part.replace(self.folder + '/', '')
                      for part in (error.where, error.found, error.accepted)]
             raise InputError(*shown) from error.__cause__
+
+
+def given_of(value):
+    """What the caller gave for a Subject, also for that of a strategy within a strategy."""
+    while isinstance(value, Subject):
+        value = value.__dict__['given']
+    return value
 
 
 class Subject(Record):

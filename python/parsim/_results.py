@@ -1,4 +1,5 @@
 """Results: the JSON document of the command line, with attributes and the tables for people."""
+import copy
 import html
 import io
 import json
@@ -103,7 +104,8 @@ class ResultList(Answer, list):
 class Plan(Record):
     """A plan as its file holds it: read it, edit it, and pass it on as `plan=`.
 
-    result  what the verb `plan` reports about it
+    result  what the verb `plan` reports about it; not in pickles
+    given   the network and cluster, which copies keep: files and dict(plan) have their names only
     """
 
     def __init__(self, document, result=None, given=None):
@@ -133,8 +135,17 @@ class Plan(Record):
                 f'batch {self.get("batch")} in {parts} micro-batch{"es" * (parts != 1)}, '
                 f'{len(self.get("layers") or [])} layers>')
 
+    def __copy__(self):
+        return Plan(dict(self), self.result, self.given)
+
+    def __deepcopy__(self, memo):
+        return Plan(copy.deepcopy(dict(self), memo), self.result, copy.deepcopy(self.given, memo))
+
+    def __or__(self, other):
+        return Plan({**self, **other}, self.result, self.given)
+
     def __reduce__(self):
-        return Plan, (dict(self),)
+        return Plan, (dict(self), None, self.given)
 
 
 def result_of(native, folder):

@@ -1,10 +1,12 @@
 """The Python module: the same results as the command line, for values that Python holds."""
+import copy
 import csv
 import gc
 import io
 import json
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -230,6 +232,34 @@ class Forms(unittest.TestCase):
             rows = parsim.compare(**job, strategies=['data', same]).results
             self.assertEqual({'data', 'same'}, {row.strategy for row in rows})
             self.assertEqual(rows[0].step_time_s, rows[1].step_time_s, job)
+
+    def test_copies_of_plans_keep_what_only_python_holds(self):
+        # Named as a built-in cluster is: by its name alone a copy would run on that one.
+        slow = {'name': 'dgx-v100', 'nodes': [{
+            'name': 'box', 'count': 1, 'switches': ['nvs'],
+            'devices': [{'model': 'v100-sxm2', 'count': 8}],
+            'links': [{'a': 'gpu*', 'b': 'nvs', 'rate': '1 GB/s', 'latency': '500 ns'}]}]}
+        plan = parsim.plan(network='resnet50', cluster=slow, batch=256, strategy='data')
+        step = parsim.simulate(plan=plan).step_time_s
+        for one in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan)),
+                    plan | {}):
+            self.assertIsInstance(one, parsim.Plan)
+            self.assertEqual(step, parsim.simulate(plan=one).step_time_s)
+        edited = copy.deepcopy(plan)
+        edited['strategy'] = 'mine'
+        self.assertEqual('data', plan.strategy)
+
+    def test_strategies_within_strategies(self):
+        def inner(network, cluster):
+            return parsim.plan(network=network, cluster=cluster, strategy='data')
+
+        class Outer:
+            def __call__(self, network, cluster):
+                return parsim.plan(network=network, cluster=cluster, strategy=inner)
+        rows = parsim.compare(network=BERT, cluster=STAR, batch=8, dim={'seq_length': 32},
+                              strategies=['data', Outer()]).results
+        self.assertEqual({'data', 'Outer'}, {row.strategy for row in rows})
+        self.assertEqual(rows[0].step_time_s, rows[1].step_time_s)
 
     def test_plans_of_another_question(self):
         for asked, found in [({'batch': 4}, 'batch 4; accepted: batch 64, as asked'),
