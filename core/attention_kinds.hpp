@@ -14,12 +14,14 @@ namespace parsim {
 ///              values   tokens' × (key_heads · width'); width' may differ from width
 ///     out      softmax(queries · keysᵀ / √width) · values, by head: tokens × (heads · width')
 ///
-/// causal: a token attends to itself and those before it. Cut along sample, token (of queries), and
-/// channel: a part needs the heads that its channels belong to. A part may be of some keys only
-/// (Part::contraction), one step of ring attention.
+/// causal: a token attends to itself and those before it, with a `window` to so many tokens at
+/// most, itself among them (0: to all; Beltagy et al. 2020, "Longformer", section 3.1). Cut along
+/// sample, token (of queries), and channel: a part needs the heads that its channels belong to. A
+/// part may be of some keys only (Part::contraction), one step of ring attention.
 struct Attention {
   std::int64_t heads = 1, key_heads = 1;
   bool causal = false;
+  std::int64_t window = 0;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 

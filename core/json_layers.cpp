@@ -88,6 +88,7 @@ void fields(auto& visit, Of<Attention> auto& attention) {
   visit("heads", attention.heads, positive);
   visit("key_heads", attention.key_heads, positive);
   visit("causal", attention.causal);
+  visit.optional_or("window", attention.window, std::int64_t{0}, Limits{0});
 }
 
 void fields(auto& visit, Of<Embedding> auto& embedding) {

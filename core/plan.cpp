@@ -174,11 +174,12 @@ void validate_attention(const Network& network, LayerId id, const LayerPlan& pla
     const auto other = [&](std::int64_t size) { return size != cut.sizes[0]; };
     return cut.dim == Dim::token && std::any_of(cut.sizes.begin(), cut.sizes.end(), other);
   };
-  if (attention == nullptr || plan.joined ||
+  if (attention == nullptr || plan.joined || attention->window > 0 ||
       network[network[id].inputs[1]].out.extent(Dim::token) != tokens ||
       std::any_of(plan.cuts.begin(), plan.cuts.end(), uneven)) {
     throw InputError(location, "a ring",
-                     "attention of as many queries as keys, with tokens in equal parts");
+                     "attention of as many queries as keys without a window, with tokens in equal "
+                     "parts");
   }
 }
 

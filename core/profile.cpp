@@ -128,6 +128,7 @@ void put_kind(Signature& to, const LayerKind& kind) {
     to.push_back(experts->bias ? 1 : 0);
   } else if (const auto* attention = kind.as<Attention>()) {
     to.insert(to.end(), {attention->heads, attention->key_heads, attention->causal ? 1 : 0});
+    if (attention->window > 0) to.push_back(attention->window);
   } else if (const auto* concat = kind.as<HeadConcat>()) {
     to.push_back(concat->heads);
   }

@@ -48,7 +48,8 @@ bool lacks(const TrainerWords& words, std::string_view name) {
 /// A network's sizes, by what Megatron-LM asks for; 0 where it has none, or none that is known.
 struct Design {
   std::int64_t blocks = 0, width = 0, tokens = 0, heads = 0, key_heads = 0, head_width = 0;
-  std::int64_t ffn = 0;  ///< of blocks without experts
+  std::int64_t window = 0;  ///< of attention, in some blocks
+  std::int64_t ffn = 0;     ///< of blocks without experts
   std::int64_t experts = 0, expert_blocks = 0, top_k = 0, expert_ffn = 0, shared_ffn = 0;
   std::int64_t words = 0;
   bool gated = false, tied = false, latent = false;
@@ -89,6 +90,7 @@ Design design_of(const Network& network) {
     if (const auto* attention = layer.kind.as<Attention>()) {
       design.heads = attention->heads;
       design.key_heads = attention->key_heads;
+      design.window = std::max(design.window, attention->window);
       design.head_width = network[layer.inputs[0]].out.extent(Dim::channel) / attention->heads;
     }
     if (layer.kind.as<Embedding>() != nullptr && design.width == 0) {
@@ -343,6 +345,7 @@ class MegatronModel {
     } else if (own_.key_heads < own_.heads) {
       found_.add("no group-query-attention", fmt::format("{} key heads", own_.key_heads));
     }
+    if (own_.window > 0) found_.add("no window-size", fmt::format("{} tokens", own_.window));
     if (own_.heads > 0) compare_number("kv-channels", own_.width / own_.heads, own_.head_width);
   }
 

@@ -28,11 +28,15 @@ double needed_slots(const Network& network, LayerId id) {
 /// Forward FLOPs of a part, as StepFlops counts them.
 double counted_flops(const Network& network, LayerId id, const Part& part) {
   const Layer& layer = network[id];
+  const std::vector<Shape> shapes = input_shapes(network, id);
   LayerKind kind = layer.kind;
+  double seen = 1;
   if (const auto* attention = kind.as<Attention>()) {
+    const auto keys = static_cast<double>(shapes[1].axes[0].extent);
+    if (attention->window > 0) seen = std::min(1.0, static_cast<double>(attention->window) / keys);
     kind = Attention{attention->heads, attention->key_heads, false};
   }
-  const double flops = forward_flops(kind, input_shapes(network, id), layer.out, part).value;
+  const double flops = seen * forward_flops(kind, shapes, layer.out, part).value;
   return layer.kind.as<ExpertDense>() != nullptr ? flops * needed_slots(network, id) : flops;
 }
 

@@ -52,6 +52,7 @@ class AttentionKernels {
     part.first_head = narrow(r.query[2].begin) / part.width;
     part.heads = narrow(r.query[2].size()) / part.width;
     part.causal = attention.causal;
+    part.window = narrow(attention.window);
     if (r.backward) {
       r.y = engine_.view(p_.slices.out.key);
       View<T>* const gradients[] = {&r.dquery, &r.dkey, &r.dvalue};

@@ -44,7 +44,14 @@ const json::Keys& config_keys() {
            {"max_position_embeddings", "n_positions", "seq_length"});
     counts({1, most_hidden}, "of embeddings: as the hidden size", {"word_embed_proj_dim"});
     counts({1, 2}, "norms of a block in parallel", {"num_ln_in_parallel_attn"});
-    counts({1, most_seq_length}, "not modelled", {"sliding_window"});
+    counts({1, most_seq_length}, "tokens that a token sees, itself among them", {"sliding_window"});
+    counts({1, most_blocks}, "one block of so many has no window", {"sliding_window_pattern"});
+    counts({0, most_blocks}, "the first block with a window, or that has none again",
+           {"max_window_layers"});
+    counts({1, most_blocks}, "one block of so many has no rotary embedding",
+           {"no_rope_layer_interval"});
+    add<std::vector<std::int64_t>>(made, {{0, 1}, "of each block: has a rotary embedding"},
+                                   {"no_rope_layers"});
     counts({1, most_vocab_size}, "rows of a table", {"vocab_size", "type_vocab_size"});
     counts({1, most_vocab_size}, "classes; absent: as many as id2label has", {"num_labels"});
     counts({1, 1 << 14}, "pixels in a row", {"image_size", "patch_size"});
@@ -228,6 +235,11 @@ void Config::require(std::string_view key) const {
 bool Config::has(std::string_view key) const {
   const auto node = find(key);
   return node && node->kind() != json::Kind::null;
+}
+
+bool Config::is_null(std::string_view key) const {
+  const auto node = find(key);
+  return node && node->kind() == json::Kind::null;
 }
 
 json::Node Config::required(std::string_view key, std::string_view accepted) const {

@@ -82,6 +82,9 @@ class Config {
   /// True if the key is there and not null.
   [[nodiscard]] bool has(std::string_view key) const;
 
+  /// True if the key is there and null.
+  [[nodiscard]] bool is_null(std::string_view key) const;
+
   [[nodiscard]] ModelType model_type() const;
   /// A whole number that must be there, in its range or up to a smaller `most`.
   [[nodiscard]] std::int64_t count(std::string_view key, std::int64_t most = as_listed) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim::networks::hugging_face {
 
@@ -55,18 +56,28 @@ std::int64_t seq_length_of(const Design& design, std::string_view key, std::int6
   return design.seq_length == 0 ? most : design.seq_length;
 }
 
-void warn_of_window(const Design& design, std::int64_t seq_length) {
+void read_windows(Design& design, const Windows& windows, std::int64_t seq_length) {
   const Config& config = design.config;
-  const bool slides = config.has("sliding_window") && config.value_or("use_sliding_window", true);
-  const std::int64_t window = slides ? config.count("sliding_window") : seq_length;
+  if (windows.has == nullptr) return;
+  const std::int64_t window =
+      config.is_null("sliding_window") ? 0 : config.value_or("sliding_window", windows.tokens);
+  const bool asked = config.value_or("use_sliding_window", !windows.only_if_asked);
   const auto kinds = config.value_or("layer_types", std::vector<std::string>{});
-  const bool in_full = !kinds.empty() && std::ranges::all_of(kinds, [](const std::string& kind) {
-    return kind == "full_attention";
-  });
-  if (window >= seq_length || in_full) return;
-  design.network.warnings.push_back(
-      fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
-                  seq_length, window));
+  if (window == 0 || !asked || window >= seq_length) return;
+  if (!kinds.empty() && std::ssize(kinds) != design.blocks) {
+    throw InputError(config.where("layer_types"), counted(kinds.size(), "block"),
+                     fmt::format("accepted: {}, as num_hidden_layers says", design.blocks));
+  }
+  design.attention.window = window;
+  for (std::int64_t i = 0; i < design.blocks; ++i) {
+    const bool has = kinds.empty() ? windows.has(config, i)
+                                   : kinds[static_cast<std::size_t>(i)] == "sliding_attention";
+    if (!has) design.unwindowed.push_back(i);
+  }
+  if (!design.attention.fused && std::ssize(design.unwindowed) < design.blocks) {
+    design.network.warnings.push_back(
+        "eager attention computes the scores outside of a sliding window, too");
+  }
 }
 
 }  // namespace parsim::networks::hugging_face

@@ -35,8 +35,14 @@ void read_size(Design& design, std::string_view hidden, std::string_view blocks,
 [[nodiscard]] std::int64_t seq_length_of(const Design& design, std::string_view key,
                                          std::int64_t reserved = 0, std::int64_t otherwise = 0);
 
-/// Warns if the config has a sliding window shorter than the samples: attention covers all tokens.
-void warn_of_window(const Design& design, std::int64_t seq_length);
+/// Which blocks of a type have a sliding window where the config does not say (layer_types).
+struct Windows {
+  bool (*has)(const Config& config, std::int64_t block) = nullptr;  ///< none: the type has none
+  std::int64_t tokens = 0;     ///< of a window, if the config does not say; 0: none
+  bool only_if_asked = false;  ///< with "use_sliding_window": true
+};
+/// Sets the window of attention, and which blocks have none. Windows as long as samples are none.
+void read_windows(Design& design, const Windows& windows, std::int64_t seq_length);
 
 /// GPT-2 and what is built like it: hf_gpt.cpp.
 void gpt2(Design& design);

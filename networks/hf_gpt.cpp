@@ -184,10 +184,10 @@ void starcoder2(Design& design) {
                          activation_of(config, "hidden_act", HiddenAct::gelu_pytorch_tanh), false,
                          bias};
   Decoder whole;
+  whole.seq_length = seq_length_of(design, "max_position_embeddings");
+  read_windows(design, {[](const Config&, std::int64_t) { return true; }}, whole.seq_length);
   whole.blocks = design;
   whole.vocab_size = config.count("vocab_size");
-  whole.seq_length = seq_length_of(design, "max_position_embeddings");
-  warn_of_window(design, whole.seq_length);
   whole.embedding_dropout = config.value_or("embedding_dropout", Rate{0}).value;
   whole.tied = config.value_or("tie_word_embeddings", true);
   add_gpt(design.network, whole, config.file());

@@ -37,9 +37,33 @@ struct Style {
   bool latent = false;  ///< multi-head latent attention
   /// The type's own default is neither as many key heads as heads nor known here.
   bool must_say_kv_heads = true;
+  Windows windows{};
   /// If the config does not say; 0: it must.
   std::int64_t heads = 0, kv_heads = 0, vocab_size = 0, positions = 0;
 };
+
+// Windows of transformers' classes of configurations.
+
+bool every_block(const Config&, std::int64_t) { return true; }
+bool every_other_block(const Config&, std::int64_t block) { return block % 2 == 0; }
+bool late_blocks(const Config& config, std::int64_t block) {
+  return block >= config.value_or("max_window_layers", 28);
+}
+bool early_odd_blocks(const Config& config, std::int64_t block) {
+  return every_other_block(config, block) && !late_blocks(config, block);
+}
+/// All but each sixth.
+bool blocks_of_gemma3(const Config& config, std::int64_t block) {
+  return (block + 1) % config.value_or("sliding_window_pattern", 6) != 0;
+}
+/// Those without rotary embedding.
+bool blocks_of_smollm3(const Config& config, std::int64_t block) {
+  const auto rotary = config.value_or("no_rope_layers", std::vector<std::int64_t>{});
+  if (!rotary.empty())
+    return block < std::ssize(rotary) && rotary[static_cast<std::size_t>(block)] == 0;
+  return (block + 1) % config.value_or("no_rope_layer_interval", 4) == 0;
+}
+constexpr Windows qwen{late_blocks, 4096, true};
 
 /// The keys of DeepSeek-V2 and V3. Every head has keys of its own.
 void read_latent_attention(Design& design) {
@@ -80,7 +104,7 @@ void llama_like(Design& design, const Style& style = {}) {
                          config.value_or("mlp_bias", style.ffn_bias)};
   const std::int64_t seq_length =
       seq_length_of(design, "max_position_embeddings", 0, style.positions);
-  warn_of_window(design, seq_length);
+  read_windows(design, style.windows, seq_length);
   Decoder whole;
   whole.blocks = design;
   whole.vocab_size = config.count_or("vocab_size", style.vocab_size);
@@ -92,8 +116,10 @@ void llama_like(Design& design, const Style& style = {}) {
 }  // namespace
 
 void llama(Design& design) { llama_like(design, {.must_say_kv_heads = false}); }
-void mistral(Design& design) { llama_like(design); }
-void smollm3(Design& design) { llama_like(design, {.tied = true}); }
+void mistral(Design& design) { llama_like(design, {.windows = {every_block, 4096}}); }
+void smollm3(Design& design) {
+  llama_like(design, {.tied = true, .windows = {blocks_of_smollm3, 0, true}});
+}
 void olmo2(Design& design) {
   llama_like(
       design,
@@ -101,11 +127,11 @@ void olmo2(Design& design) {
 }
 void phi3(Design& design) {
   design.dropout = design.config.value_or("resid_pdrop", Rate{0}).value;
-  llama_like(design, {.must_say_kv_heads = false});
+  llama_like(design, {.must_say_kv_heads = false, .windows = {every_block}});
 }
-void qwen2(Design& design) { llama_like(design, {.qkv_bias = true}); }
+void qwen2(Design& design) { llama_like(design, {.qkv_bias = true, .windows = qwen}); }
 void qwen3(Design& design) {
-  llama_like(design, {.query_norm = QueryNorm::of_heads, .head_dim = 128});
+  llama_like(design, {.query_norm = QueryNorm::of_heads, .head_dim = 128, .windows = qwen});
 }
 
 void olmoe(Design& design) {
@@ -119,7 +145,7 @@ void mixtral(Design& design) {
   read_experts(design, "num_local_experts");
   design.experts.ffn_hidden = design.config.count("intermediate_size");
   design.experts.normalized = true;
-  llama_like(design);
+  llama_like(design, {.windows = {every_block}});
 }
 
 namespace {
@@ -140,12 +166,15 @@ void qwen2_moe(Design& design) {
   read_qwen_experts(design);
   design.experts.shared_ffn_hidden = design.config.count("shared_expert_intermediate_size");
   design.experts.shared_gate = true;
-  llama_like(design, {.qkv_bias = design.config.value_or("qkv_bias", true)});
+  llama_like(design, {.qkv_bias = design.config.value_or("qkv_bias", true),
+                      .windows = {early_odd_blocks, 4096, true}});
 }
 
 void qwen3_moe(Design& design) {
   read_qwen_experts(design);
-  llama_like(design, {.query_norm = QueryNorm::of_heads, .head_dim = 128});
+  llama_like(
+      design,
+      {.query_norm = QueryNorm::of_heads, .head_dim = 128, .windows = {every_block, 4096, true}});
 }
 
 namespace {
@@ -185,7 +214,9 @@ void gpt_oss(Design& design) {
   design.experts.ffn_hidden = design.config.count("intermediate_size");
   design.experts.normalized = true;
   const bool biased = design.config.value_or("attention_bias", true);
-  llama_like(design, {.qkv_bias = biased, .ffn_bias = true, .head_dim = 64});
+  llama_like(
+      design,
+      {.qkv_bias = biased, .ffn_bias = true, .head_dim = 64, .windows = {every_other_block, 128}});
 }
 
 void gemma(Design& design) {
@@ -210,6 +241,7 @@ void gemma2(Design& design) {
                       .kind = BlockKind::sandwich,
                       .head_dim = 256,
                       .activation = HiddenAct::gelu_pytorch_tanh,
+                      .windows = {every_other_block, 4096},
                       .positions = 8192});
 }
 
@@ -221,6 +253,7 @@ void gemma3(Design& design) {
                       .head_dim = 256,
                       .activation = HiddenAct::gelu_pytorch_tanh,
                       .must_say_kv_heads = false,
+                      .windows = {blocks_of_gemma3, 4096},
                       .heads = 8,
                       .kv_heads = 4,
                       .vocab_size = 262208,

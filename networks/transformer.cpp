@@ -109,7 +109,8 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
                                        : usual_operands(network, name, from, design);
   if (design.fused) {
     const LayerId mixed =
-        add_layer(network, name + ".fused", Attention{design.heads, design.kv_heads, design.causal},
+        add_layer(network, name + ".fused",
+                  Attention{design.heads, design.kv_heads, design.causal, design.window},
                   {query, key, value});
     return add_layer(network, name + ".output", Dense{hidden, design.out_bias}, {mixed});
   }

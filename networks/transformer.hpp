@@ -37,8 +37,9 @@ struct SelfAttention {
   bool rotary = false;  ///< rotary position embedding of queries and keys
   double dropout = 0;   ///< of the attention probabilities
   LatentAttention latent{};
-  bool fused = true;    ///< one kernel; else two matmuls and a softmax, and the scores are kept
-  bool causal = false;  ///< a fused kernel skips what is masked; eager attention computes it
+  bool fused = true;        ///< one kernel; else two matmuls and a softmax, and the scores are kept
+  bool causal = false;      ///< a fused kernel skips what is masked; eager attention computes it
+  std::int64_t window = 0;  ///< of tokens that a causal token sees; 0: all
 };
 
 struct FeedForward {

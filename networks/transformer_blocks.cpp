@@ -77,21 +77,25 @@ LayerId residual_blocks(Network& network, const Blocks& design, LayerId from,
   const auto norm = [&](bool exists, const std::string& name, LayerId of) {
     return exists ? transformer_norm(network, name, of, design.norm) : of;
   };
+  const auto among = [](const std::vector<std::int64_t>& blocks, std::int64_t i) {
+    return std::find(blocks.begin(), blocks.end(), i) != blocks.end();
+  };
   LayerId x = from;
   for (std::int64_t i = 0; i < design.blocks; ++i) {
     const std::string name = fmt::format("block{}", i);
     const LayerId first = norm(before, name + ".norm1", x);
-    LayerId part = self_attention(network, name + ".attention", first, design.attention);
+    SelfAttention attention = design.attention;
+    if (among(design.unwindowed, i)) attention.window = 0;
+    LayerId part = self_attention(network, name + ".attention", first, attention);
     part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
     part = norm(after, name + ".attention.out.norm", part);
     const LayerId attended = sum(network, name + ".attention.sum", x, part);
     part = kind == BlockKind::parallel_one_norm
                ? first
                : norm(before, name + ".norm2", parallel ? x : attended);
-    const auto& dense = design.dense_indices;
     const bool sparse = design.experts.count > 0 && i >= design.dense_blocks &&
                         (i + design.first_number) % design.experts_every == 0 &&
-                        std::find(dense.begin(), dense.end(), i) == dense.end();
+                        !among(design.dense_indices, i);
     part = sparse ? mixture_of_experts(network, name + ".mlp", part, design.experts,
                                        design.feed_forward)
                   : feed_forward(network, name + ".mlp", part, design.feed_forward);

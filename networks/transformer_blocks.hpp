@@ -36,6 +36,7 @@ struct Blocks {
   std::int64_t experts_every = 1;  ///< then only blocks whose number it divides have them,
   std::int64_t first_number = 1;   ///< the first of all blocks having this one
   std::vector<std::int64_t> dense_indices{};  ///< others without experts, from 0
+  std::vector<std::int64_t> unwindowed{};     ///< blocks whose attention has no window, from 0
   TransformerNorm norm = TransformerNorm::layer;
   double dropout = 0;  ///< after attention and after the feed-forward
 };

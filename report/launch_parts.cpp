@@ -101,6 +101,10 @@ void CarriedPlan::require_megatron_groups(std::int64_t tp, bool sequence_paralle
   for (const Layer& layer : network.layers) {
     const Attention* attention = layer.kind.as<Attention>();
     if (attention == nullptr) continue;
+    if (attention->window > 0) {
+      refuse(fmt::format("attention with a window of {} tokens", attention->window),
+             "a network without windows, as from a config.json with \"sliding_window\": null");
+    }
     // megatron/core/transformer/transformer_config.py, __post_init__
     if (attention->heads % tp != 0) {
       refuse(fmt::format("{} on groups of {} devices", counted(attention->heads, "attention head"),

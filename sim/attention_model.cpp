@@ -142,8 +142,9 @@ double rate_of(const AttentionModel& model, const Kernel& kernel, double peak) {
 
 /// Keys that cost as much as what each block of queries does once.
 double once_of(const AttentionModel& model, const Kernel& kernel) {
+  const double borders = kernel.windowed ? 2 : kernel.masked ? 1 : 0;
   return (kernel.backwards ? model.backward_keys : model.forward_keys) +
-         (kernel.masked ? model.masked_keys : 0);
+         borders * model.masked_keys;
 }
 
 }  // namespace
@@ -151,11 +152,13 @@ double once_of(const AttentionModel& model, const Kernel& kernel) {
 Seconds least_attention_time(const AttentionModel& model, const Kernel& kernel, double most_keys,
                              double peak) {
   // Most steps of a ring have no mask. They do more often what is done once for a block of queries.
-  Kernel open = kernel;
-  open.masked = false;
+  // The first tokens of a window see no end of it.
+  Kernel open = kernel, least = kernel;
+  least.windowed = false;
+  open.masked = open.windowed = false;
   const double rate = std::max(rate_of(model, kernel, peak), rate_of(model, open, peak));
   return Seconds{kernel.flops / (rate * most_narrow_rate(model, kernel.n)) *
-                 (1 + once_of(model, kernel) / std::max(1.0, most_keys))};
+                 (1 + once_of(model, least) / std::max(1.0, most_keys))};
 }
 
 Seconds attention_time(const AttentionModel& model, const Kernel& kernel, double peak,

@@ -45,7 +45,7 @@ struct AttentionRates {
 ///
 ///     t = flops / (peak · level · narrow(d)) · (keys + once) / keys · max(1, SMs / blocks)
 ///
-///     once = forward_keys or backward_keys, + masked_keys with a causal mask
+///     once = forward_keys or backward_keys, + masked_keys with a causal mask, twice with a window
 ///     narrow(d) = d · (128 + x) / (128 · (d + x)), x such that narrow(64) is the model's; 1 from 128
 ///     of kernels that are faster with 64 channels: d / p · (p ≤ 64 ? narrow : 1), where p is the
 ///     power of two to which they pad d (flash_attn_triton.py: BLOCK_HEADDIM)

@@ -187,6 +187,7 @@ Kernel attention_kernel(const Attention& attention, const Shape& values, const P
   // queries).
   kernel.masked = attention.causal &&
                   (part.contraction.empty() || !intersect(part.contraction, part.out[1]).empty());
+  kernel.windowed = kernel.masked && attention.window > 0 && part.out[1].end > attention.window;
   kernel.backwards = backwards;
   kernel.flops = flops * (backwards ? more_gemms : 1);
   kernel.elements = elements * (backwards ? more_elements : 1);

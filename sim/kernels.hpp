@@ -111,6 +111,7 @@ struct Kernel {
   bool normalises = false;  ///< memory-bound, with a reduction before the second pass
   bool attends = false;     ///< two matmuls with a softmax between them
   bool masked = false;      ///< attends, with a causal mask
+  bool windowed = false;    ///< masked, and so are keys before a window
   bool backwards = false;   ///< attends or is an operator, in a backward pass
   double keys = 0;          ///< that a query attends to, on average
   bool exchanged = false;   ///< m is the columns of the result and n its rows

@@ -115,8 +115,10 @@ std::vector<LeastKernel> least_kernels(const Network& network, LayerId id, std::
     }
     // Tokens of an expert are rounded to a whole number, 1 at least: two thirds of 1.5 are left.
     if (layer.kind.as<ExpertDense>() != nullptr) one.multiplied *= 2.0 / 3;
-    if (layer.kind.as<Attention>() != nullptr) {
-      one.most_keys = static_cast<double>(shapes[1].axes[0].extent);
+    if (const Attention* attention = layer.kind.as<Attention>()) {
+      const std::int64_t keys = shapes[1].axes[0].extent;
+      one.most_keys =
+          static_cast<double>(attention->window > 0 ? std::min(attention->window, keys) : keys);
     }
     if (conv == nullptr) continue;
     const Windows windows = windows_of(conv->windows, shapes[0], layer.out);

@@ -33,7 +33,7 @@ std::vector<Interval> runs_of(Interval indices, std::int64_t tokens, std::int32_
 }
 
 /// Pairs of a query and a key that is not after it.
-double pairs_of(Interval queries, Interval keys) {
+double causal_pairs(Interval queries, Interval keys) {
   // From the first query that sees a key on, and from the first one that sees all of them.
   const std::int64_t some = std::clamp(keys.begin, queries.begin, queries.end);
   const std::int64_t all = std::clamp(keys.end - 1, some, queries.end);
@@ -43,20 +43,28 @@ double pairs_of(Interval queries, Interval keys) {
   return seen + static_cast<double>((queries.end - all) * keys.size());
 }
 
-/// Keys of the queries of a part: with a causal mask those up to the last query's, and on average
-/// half of the part's own.
-double keys_read(const Attention& kind, Shapes in, const Part& part) {
+/// Pairs of a query and a key that it sees under a causal mask.
+double pairs_of(Interval queries, Interval keys, std::int64_t window) {
+  const double all = causal_pairs(queries, keys);
+  if (window == 0) return all;
+  return all - causal_pairs({queries.begin - window, queries.end - window}, keys);
+}
+
+/// Pairs of a query of a part and a key that it sees: with a causal mask those up to the query's
+/// own position, with a window the last of these.
+double pairs_read(const Attention& kind, Shapes in, const Part& part) {
   const std::int64_t tokens = in[1].axes[0].extent;
+  const Interval queries = part.out[1];
   const Interval keys = part.contraction.empty() ? Interval{0, tokens} : part.contraction;
-  if (!kind.causal) return static_cast<double>(keys.size());
-  if (part.zigzag == 0 && part.contraction.empty()) {
-    return (static_cast<double>(part.out[1].begin + part.out[1].end) + 1) / 2;
-  }
+  if (!kind.causal) return static_cast<double>(queries.size() * keys.size());
+  if (part.zigzag == 0) return pairs_of(queries, keys, kind.window);
   double pairs = 0;
-  for (const Interval some : runs_of(part.out[1], tokens, part.zigzag)) {
-    for (const Interval read : runs_of(keys, tokens, part.zigzag)) pairs += pairs_of(some, read);
+  for (const Interval some : runs_of(queries, tokens, part.zigzag)) {
+    for (const Interval read : runs_of(keys, tokens, part.zigzag)) {
+      pairs += pairs_of(some, read, kind.window);
+    }
   }
-  return pairs / static_cast<double>(part.out[1].size());
+  return pairs;
 }
 
 }  // namespace
@@ -69,14 +77,15 @@ Shape output_shape(const Attention& kind, Shapes in, std::string_view where) {
          in[1].axes[1].extent == head_width(kind, in[0]) * kind.key_heads &&
          in[1].axes[0].extent == in[2].axes[0].extent &&
          in[2].axes[1].extent % kind.key_heads == 0 &&
-         (!kind.causal || in[0].axes[0].extent == in[1].axes[0].extent);
+         (!kind.causal || in[0].axes[0].extent == in[1].axes[0].extent) &&
+         (kind.window == 0 || (kind.window > 0 && kind.causal));
   if (!fits) {
     throw InputError(where,
                      fmt::format("{} heads over {} keys of shapes {}, {}, {}", kind.heads,
                                  kind.key_heads, to_text(in[0]), to_text(in[1]), to_text(in[2])),
                      "queries are tokens × (heads · width), keys tokens × (key heads · width), "
                      "values tokens × (key heads · their width), with as many tokens if causal; "
-                     "key heads divide heads");
+                     "key heads divide heads; only causal attention has a window");
   }
   Shape out = in[0];
   out.axes[1].extent = kind.heads * value_width(kind, in[2]);
@@ -96,6 +105,9 @@ Region input_region(const Attention& kind, Shapes in, const Shape&, std::size_t 
   // end for every part.
   const bool hides = kind.causal && part.zigzag == 0;
   Interval tokens{0, hides ? part.out[1].end : in[1].axes[0].extent};
+  if (hides && kind.window > 0) {
+    tokens.begin = std::max<std::int64_t>(0, part.out[1].begin + 1 - kind.window);
+  }
   if (!part.contraction.empty()) tokens = part.contraction;
   const std::int64_t each = input == 1 ? width : made;
   return {part.out[0], tokens, {keys.begin * each, keys.end * each}};
@@ -106,7 +118,9 @@ Region input_region(const Attention& kind, Shapes in, const Shape&, std::size_t 
 Flops forward_flops(const Attention& kind, Shapes in, const Shape& out, const Part& part) {
   if (part.out.empty()) return {};
   const auto scored = static_cast<double>(input_region(kind, in, out, 0, part).volume());
-  return {2 * (scored + static_cast<double>(part.out.volume())) * keys_read(kind, in, part)};
+  const double channels =
+      (scored + static_cast<double>(part.out.volume())) / static_cast<double>(part.out[1].size());
+  return {2 * channels * pairs_read(kind, in, part)};
 }
 
 Shape output_shape(const HeadConcat& kind, Shapes in, std::string_view where) {

@@ -386,7 +386,8 @@ std::optional<CpuProducts::Action> CpuProducts::attend(const AttentionRequest<fl
     const Argument key = pack(part.key, r.keys, 1);
     const Argument value = pack(part.value, r.keys, 1);
     const Argument scores = call.copy(0, matrix(rows, keys, false));
-    const ScoreRows lines{batch * rows, keys, tokens, r.query[1].begin, part.causal, part.scale()};
+    const ScoreRows lines{batch * rows, keys,        tokens,      r.query[1].begin,
+                          part.causal,  part.window, part.scale()};
     multiply(query, false, key, true, scores, rows, width, keys);
     call.add([lines, at = scores.offset](char* workspace) {
       lines.softmax(reinterpret_cast<float*>(workspace + at));

@@ -7,14 +7,19 @@
 
 namespace parsim::hw {
 
-/// Scores of lines of tokens: rows of so many keys, of which a causal mask leaves token + 1.
+/// Scores of lines of tokens: rows of so many keys, of which a causal mask leaves token + 1, a
+/// window (unless 0) the last ones of these.
 struct ScoreLines {
   std::uint32_t keys = 1, tokens = 1, first_token = 0;
   bool causal = false;
+  std::uint32_t window = 0;
   float scale = 1;
 
   [[nodiscard]] __device__ std::uint32_t seen(std::uint32_t row) const {
     return causal ? first_token + row % tokens + 1 : keys;
+  }
+  [[nodiscard]] __device__ std::uint32_t first(std::uint32_t row) const {
+    return window == 0 || seen(row) < window ? 0 : seen(row) - window;
   }
 };
 
@@ -24,15 +29,15 @@ __global__ void softmax_rows(ScoreLines lines, T* scores) {
   using Sum = SoftmaxSums<float>;
   __shared__ Sum shared[line_threads];
   T* row = scores + std::size_t{blockIdx.x} * lines.keys;
-  const std::uint32_t seen = lines.seen(blockIdx.x);
+  const std::uint32_t seen = lines.seen(blockIdx.x), first = lines.first(blockIdx.x);
   Sum sum{};
-  for (std::uint32_t k = threadIdx.x; k < seen; k += line_threads) {
+  for (std::uint32_t k = first + threadIdx.x; k < seen; k += line_threads) {
     sum += Sum{lines.scale * static_cast<float>(row[k]), 1};
   }
   sum = block_sum(sum, shared);
   for (std::uint32_t k = threadIdx.x; k < lines.keys; k += line_threads) {
     const float weight =
-        k < seen ? std::exp(lines.scale * static_cast<float>(row[k]) - sum.top) / sum.sum : 0;
+        k >= first && k < seen ? std::exp(lines.scale * static_cast<float>(row[k]) - sum.top) / sum.sum : 0;
     row[k] = static_cast<T>(weight);
   }
 }
@@ -115,7 +120,9 @@ template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend_by_scores(
     const AttentionRequest<T>& r) {
   const AttentionPart<T>& part = r.part;
-  if (part.value_width != part.width) return std::nullopt;
+  if (part.value_width != part.width || (part.window > 0 && r.keys[1].begin != 0)) {
+    return std::nullopt;
+  }
   const std::int64_t heads = part.heads;
   const std::int64_t key_heads = r.keys[2].size() / part.width;
   // Whole heads, each key's with all or as many of its group.
@@ -184,6 +191,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend_by_scores(
   const HeadMove16<T> out(part.y, r.out, part.width);
   const ScoreLines lines{static_cast<std::uint32_t>(keys), static_cast<std::uint32_t>(tokens),
                          static_cast<std::uint32_t>(r.query[1].begin), part.causal,
+                         static_cast<std::uint32_t>(part.window),
                          static_cast<float>(part.scale())};
   const auto score_rows = static_cast<std::uint32_t>(batch * rows);
   // Scores are x · wᵀ of queries and keys.

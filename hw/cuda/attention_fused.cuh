@@ -50,8 +50,8 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend_fused(
   const std::int64_t width = part.width;
   const std::int64_t heads = part.heads;
   const std::int64_t key_heads = r.keys[2].size() / width;
-  // Whole heads; masks begin with the first query.
-  if (part.value_width != width || !alike(r.out, r.query) || !alike(r.values, r.keys) ||
+  // Whole heads; masks begin with the first query and have no window.
+  if (part.value_width != width || part.window > 0 || !alike(r.out, r.query) || !alike(r.values, r.keys) ||
       r.query[2].begin % width != 0 || r.keys[2].begin % width != 0 || heads % key_heads != 0 ||
       heads * width != r.query[2].size() || key_heads * width != r.keys[2].size()) {
     return std::nullopt;

@@ -22,9 +22,10 @@ struct AttentionPart {
   std::int32_t keys = 1;                   ///< tokens of keys and values
   std::int32_t first_head = 0, heads = 1;  ///< that the part has channels of
   bool causal = false;
-  Wide<T>* top = nullptr;  ///< by line
-  Wide<T>* sum = nullptr;  ///< by line
-  Wide<T>* dot = nullptr;  ///< by line, backward: sum of weight · slope
+  std::int32_t window = 0;  ///< of a causal mask: keys that a token sees at most; 0: all
+  Wide<T>* top = nullptr;   ///< by line
+  Wide<T>* sum = nullptr;   ///< by line
+  Wide<T>* dot = nullptr;   ///< by line, backward: sum of weight · slope
 
   struct Line {
     std::uint32_t number;
@@ -47,7 +48,7 @@ struct AttentionPart {
             token};
   }
   [[nodiscard]] constexpr bool sees(const Line& line, std::int32_t k) const {
-    return !causal || k <= line.token;
+    return !causal || (k <= line.token && (window == 0 || k > line.token - window));
   }
   [[nodiscard]] constexpr Wide<T> scale() const {
     return Wide<T>{1} / std::sqrt(static_cast<Wide<T>>(width));

@@ -120,6 +120,11 @@ std::optional<Obstacle> obstacle(const StrategyInput& input, std::int64_t ways) 
       return Obstacle{"has queries and keys of different lengths",
                       "with --cp-comm all_gather or a2a"};
     }
+    // Transformer Engine, attention.py: no window with p2p.
+    if (input.context_exchange == ContextExchange::p2p && attention->window > 0) {
+      return Obstacle{fmt::format("has attention with a window of {} tokens", attention->window),
+                      "with --cp-comm all_gather or a2a"};
+    }
     const std::int64_t parts = attention->causal ? 2 * ways : ways;
     if (tokens % parts == 0 && keys % parts == 0) continue;
     return Obstacle{fmt::format("has {} tokens", tokens % parts == 0 ? keys : tokens),

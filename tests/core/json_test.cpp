@@ -52,6 +52,7 @@ Network every_kind() {
   const LayerId query = add("query", Learned{{{{Dim::token, 3}, {Dim::channel, 8}}}}, {});
   const LayerId key = add("key", Learned{{{{Dim::token, 3}, {Dim::channel, 4}}}}, {});
   add("attention", Attention{4, 2, true}, {query, key, key});
+  add("windowed", Attention{4, 2, true, 3}, {query, key, key});
   const LayerId soft = add("soft", Softmax{1}, {product});
   const LayerId fc = add("fc", Dense{3, true}, {soft});
   add_layer(network, "tied", Dense{3, false}, {soft}, {network[fc].parameters[0]});
@@ -185,7 +186,7 @@ TEST_CASE("json: any plan is read back equal") {
 TEST_CASE("json: a network with every kind of layer is read back equal") {
   const Network network = every_kind();
   REQUIRE(network.layers.size() ==
-          std::variant_size_v<LayerKind::Variant> + 3);  // two Dense, three Learned
+          std::variant_size_v<LayerKind::Variant> + 4);  // two Dense, three Learned
   CHECK(read_network(network_text(network), "") == network);
   CHECK(read_network(network_text({}), "") == Network{});
 }

@@ -78,6 +78,9 @@ std::vector<Sample> samples() {
       {Attention{3, 1, true},
        {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 2}}},
         Shape{{{Dim::token, 7}, {Dim::channel, 3}}}}},
+      {Attention{6, 2, true, 3},
+       {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 2}}},
+        Shape{{{Dim::token, 7}, {Dim::channel, 2}}}}},
       {HeadConcat{3}, {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 3}}}}},
       {Embedding{100, 12}, {Shape{{{Dim::token, 7}}}}},
       {Learned{image}, {}},
@@ -292,6 +295,25 @@ TEST_CASE("layers: attention's values may be wider or narrower than its keys") {
   CHECK(attention.input(2, part)[2] == Interval{4, 8});
   // 7 · 7 scores for 2 heads: over 1 channel, then to 4.
   CHECK(attention.flops(part) == Flops{2.0 * 49 * 2 * (1 + 4)});
+}
+
+TEST_CASE("layers: attention with a window reads the last tokens, by hand") {
+  const Shape shape{{{Dim::token, 7}, {Dim::channel, 4}}};
+  const Sample attention{Attention{2, 2, true, 3}, {shape, shape, shape}};
+  const auto tokens = [](std::int64_t begin, std::int64_t end) {
+    return Part{{{0, 1}, {begin, end}, {0, 4}}, {}};
+  };
+  const auto pairs = [&](const Part& part) { return attention.flops(part).value / (2 * 2 * 4); };
+  // Tokens see 1, 2, 3, 3, ... tokens.
+  CHECK(pairs(tokens(0, 7)) == 1 + 2 + 5 * 3);
+  CHECK(pairs(tokens(0, 2)) == 3);
+  CHECK(pairs(tokens(1, 4)) == 2 + 3 + 3);
+  CHECK(pairs(tokens(4, 6)) == 6);
+  CHECK(attention.input(1, tokens(4, 6))[1] == Interval{2, 6});
+  CHECK(attention.input(2, tokens(1, 2))[1] == Interval{0, 2});
+  CHECK(attention.input(0, tokens(4, 6))[1] == Interval{4, 6});
+  CHECK(refusal(Attention{2, 2, false, 3}, {shape, shape, shape})
+            .ends_with("only causal attention has a window"));
 }
 
 TEST_CASE("layers: flattened indices are read as whole channels") {

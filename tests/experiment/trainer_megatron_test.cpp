@@ -84,5 +84,55 @@ TEST_CASE("megatron: arguments that change buckets, gathers or layers are not ig
                                  "which takes longer"});
 }
 
+TEST_CASE("megatron: what nothing here expresses is refused by its name, whatever else is given") {
+  // Megatron-LM's own spellings, each with a value that its parser takes.
+  for (const std::string argument : {"use-tp-pp-dp-mapping",
+                                     "encoder-num-layers 2",
+                                     "optimizer-cpu-offload",
+                                     "cpu-offloading-num-layers 1",
+                                     "distribute-saved-activations",
+                                     "mtp-num-layers 1",
+                                     "account-for-embedding-in-pipeline-split",
+                                     "account-for-loss-in-pipeline-split",
+                                     "use-torch-fsdp2",
+                                     "fp4-format e2m1",
+                                     "fine-grained-activation-offloading",
+                                     "hybrid-context-parallel",
+                                     "rampup-batch-size 8 8 100",
+                                     "use-precision-aware-optimizer",
+                                     "moe-layer-recompute",
+                                     "moe-expert-capacity-factor 1.0",
+                                     "moe-pad-expert-input-to-capacity",
+                                     "overlap-moe-expert-parallel-comm",
+                                     "delay-wgrad-compute",
+                                     "moe-shared-expert-overlap",
+                                     "window-size 127,0",
+                                     "freeze-all-layers",
+                                     "overlap-p2p-communication-warmup-flush",
+                                     "ddp-num-buckets 1",
+                                     "ddp-reduce-scatter-with-fp32-accumulation",
+                                     "fp8-dot-product-attention",
+                                     "fp8-multi-head-attention",
+                                     "fp8-output-proj",
+                                     "te-precision-config-file x.yaml",
+                                     "fp32-residual-connection",
+                                     "defer-embedding-wgrad-compute",
+                                     "overlap-param-gather-with-optimizer-step",
+                                     "use-layer-wise-distributed-optimizer",
+                                     "enable-full-sharding-in-hsdp",
+                                     "suggested-communication-unit-size 400000000",
+                                     "heterogeneous-layers-config-path x.json",
+                                     "hybrid-override-pattern M*-M*-",
+                                     "linear-attention-freq 4",
+                                     "experimental-attention-variant gated_delta_net",
+                                     "enable-mhc-connections",
+                                     "moe-latent-size 32",
+                                     "enable-zero-bubble"}) {
+    CAPTURE(argument);
+    const std::string name = argument.substr(0, argument.find(' '));
+    CHECK(script_refused("--" + argument).starts_with("run.sh:1:" + name + ": "));
+  }
+}
+
 }  // namespace
 }  // namespace parsim::experiment

@@ -63,6 +63,23 @@ std::string said_of(const std::string& network, const std::string& sizes, const 
          line.substr(at + middle.size(), line.size() - end.size() - at - middle.size());
 }
 
+TEST_CASE("trainer model: without window-size a script attends to all tokens") {
+  const std::string file =
+      std::string(PARSIM_SOURCE_DIR) + "/tests/networks/data/hugging_face/mistral-7b.json";
+  const Network network = networks::load_network(file, {{"seq_length", 8192}}, "test");
+  const std::string line =
+      other_model(read_words("x --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+                             "--seq-length 8192 --swiglu --ffn-hidden-size 14336 "
+                             "--group-query-attention --num-query-groups 8 "
+                             "--untie-embeddings-and-output-weights",
+                             "run.sh"),
+                  network)
+          .value_or("");
+  CAPTURE(line);
+  CHECK(line.find("no window-size") != std::string::npos);
+  CHECK(line.find("4096 tokens") != std::string::npos);
+}
+
 TEST_CASE("trainer model: feed-forwards, key heads, gates and embeddings are compared, too") {
   const std::string sizes = "--num-layers 4 --hidden-size 4096 --num-attention-heads 32",
                     untied = "--untie-embeddings-and-output-weights ",

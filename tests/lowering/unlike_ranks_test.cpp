@@ -114,8 +114,8 @@ class UnlikeRanks {
     if (attention->causal && even_chunks && chance(2))
       plan.zigzag = static_cast<std::int32_t>(ranks_);
     const bool even = std::set<std::int64_t>(cut.sizes.begin(), cut.sizes.end()).size() == 1;
-    plan.ring =
-        even && network_[network_[id].inputs[1]].out.extent(Dim::token) == tokens && chance(2);
+    plan.ring = even && attention->window == 0 &&
+                network_[network_[id].inputs[1]].out.extent(Dim::token) == tokens && chance(2);
   }
 
   const Network& network_;

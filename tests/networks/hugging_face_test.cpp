@@ -566,15 +566,5 @@ TEST_CASE("hugging face: unread keys that may change shapes become one warning")
   }
 }
 
-TEST_CASE("hugging face: a sliding window that is not modelled becomes a warning") {
-  const auto warnings = [](std::int64_t tokens) {
-    return published("mistral-7b", {{"seq_length", tokens}}).warnings;
-  };
-  CHECK(warnings(4096).empty());
-  CHECK(warnings(8192) ==
-        std::vector<std::string>{
-            "attention covers all 8192 tokens: the sliding window of 4096 is not modelled"});
-}
-
 }  // namespace
 }  // namespace parsim::networks

@@ -1,9 +1,12 @@
 // What single types of models in Hugging Face configs have that others do not.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "networks/networks.hpp"
@@ -29,9 +32,10 @@ Network short_samples(const std::string& path) {
 
 /// A published config with `from` replaced by `to`, once.
 struct Changed {
-  explicit Changed(const std::string& name, const std::string& from, const std::string& to)
-      : path(folder.folder() + "/changed.json") {
-    std::ofstream(path) << testing::with(config_of(name), from, to);
+  Changed(const std::string& name, const std::string& from, const std::string& to)
+      : Changed(testing::with(config_of(name), from, to)) {}
+  explicit Changed(const std::string& text) : path(folder.folder() + "/changed.json") {
+    std::ofstream(path) << text;
   }
   testing::TemporaryFolder folder;
   std::string path;
@@ -55,15 +59,75 @@ std::vector<std::string> norms_and_sums(const std::string& path) {
 
 using Lines = std::vector<std::string>;
 
-TEST_CASE("hugging face: a window that no block uses is not worth a warning") {
-  const auto warned = [](const std::string& kinds) {
-    const Changed config("mistral-7b", "\"sliding_window\"",
-                         "\"layer_types\": " + kinds + ", \"sliding_window\"");
-    return !load_network(config.path, {{"seq_length", 8192}}, "--network").warnings.empty();
+/// The windows of a network's blocks: "4096 x 32", "512 x 5, all, 512 x 5, all".
+std::string windows_of(const std::string& path, std::int64_t tokens) {
+  const Network network = load_network(path, {{"seq_length", tokens}}, "--network");
+  std::vector<std::pair<std::int64_t, int>> runs;
+  for (const Layer& layer : network.layers) {
+    const auto* attention = layer.kind.as<Attention>();
+    if (attention == nullptr) continue;
+    if (runs.empty() || runs.back().first != attention->window) {
+      runs.emplace_back(attention->window, 0);
+    }
+    ++runs.back().second;
+  }
+  std::vector<std::string> words;
+  for (const auto& [window, blocks] : runs) words.push_back(fmt::format("{} x {}", window, blocks));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+TEST_CASE("hugging face: the windows of each type, as transformers' classes have them") {
+  const auto windows = [](const std::string& name, std::int64_t tokens = 8192) {
+    return windows_of(configs + name + ".json", tokens);
   };
-  CHECK(warned("[]"));
-  CHECK(warned(R"(["full_attention", "sliding_attention"])"));
-  CHECK_FALSE(warned(R"(["full_attention", "full_attention"])"));
+  CHECK(windows("mistral-7b") == "4096 x 32");
+  CHECK(windows("mistral-7b", 4096) == "0 x 32");
+  CHECK(windows("mixtral-8x7b") == "0 x 32");
+  CHECK(windows("phi-3-mini-4k", 4096) == "2047 x 32");
+  CHECK(windows("starcoder2-3b") == "4096 x 30");
+  CHECK(windows("qwen2-0.5b") == "0 x 24");
+  CHECK(windows("qwen1.5-moe-a2.7b") == "0 x 24");
+  CHECK(windows("smollm3-3b") == "0 x 36");
+  CHECK(windows("gemma-3-4b", 2048) ==
+        "1024 x 5, 0 x 1, 1024 x 5, 0 x 1, 1024 x 5, 0 x 1, 1024 x 5, 0 x 1, 1024 x 5, 0 x 1, "
+        "1024 x 4");
+  CHECK(windows("gpt-oss-20b").starts_with("128 x 1, 0 x 1, 128 x 1, 0 x 1"));
+  CHECK(windows("gemma-2-2b").starts_with("4096 x 1, 0 x 1, 4096 x 1, 0 x 1"));
+  // The classes' own rules for blocks.
+  const auto changed = [](const std::string& name, const std::string& from, const std::string& to) {
+    return windows_of(Changed(name, from, to).path, 8192);
+  };
+  const std::string asks = "\"use_sliding_window\": false", asked = "\"use_sliding_window\": true";
+  CHECK(changed("qwen2-0.5b", asks, asked) == "0 x 24");
+  CHECK(changed("qwen3-0.6b", asks, asked) == "0 x 28");
+  const Changed late(testing::with(testing::with(config_of("qwen2-0.5b"), asks, asked),
+                                   "\"max_window_layers\": 24", "\"max_window_layers\": 20"));
+  CHECK(windows_of(late.path, 8192) == "0 x 20, 4096 x 4");
+  CHECK(changed("smollm3-3b", asks,
+                asked + ", \"sliding_window\": 512, "
+                        "\"no_rope_layers\": [1, 0, 1, 0]") ==
+        "0 x 1, 512 x 1, 0 x 1, 512 x 1, 0 x 32");
+  CHECK(changed("mistral-7b", "\"sliding_window\": 4096", "\"sliding_window\": null") == "0 x 32");
+}
+
+TEST_CASE("hugging face: a config's own list of windows comes first") {
+  std::string kinds;
+  for (int i = 0; i < 32; ++i) {
+    kinds += fmt::format("{}\"{}_attention\"", i == 0 ? "" : ", ", i < 3 ? "sliding" : "full");
+  }
+  const auto listed = [](const std::string& types) {
+    return Changed("mistral-7b", "\"sliding_window\"",
+                   "\"layer_types\": [" + types + "], \"sliding_window\"");
+  };
+  CHECK(windows_of(listed(kinds).path, 8192) == "4096 x 3, 0 x 29");
+  const Changed short_list = listed("\"full_attention\"");
+  CHECK(testing::refusal_of([&] {
+          windows_of(short_list.path, 8192);
+        }).ends_with("1 block; accepted: 32, as num_hidden_layers says"));
+  const Changed eager("mistral-7b", "\"sliding_window\"",
+                      "\"attn_implementation\": \"eager\", \"sliding_window\"");
+  CHECK(load_network(eager.path, {{"seq_length", 8192}}, "--network").warnings ==
+        Lines{"eager attention computes the scores outside of a sliding window, too"});
 }
 
 TEST_CASE("hugging face: where a block has its norms") {

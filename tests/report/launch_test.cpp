@@ -366,6 +366,12 @@ TEST_CASE("launch: groups that Megatron-LM's model cannot have are refused") {
   CHECK(refusal(made(machines, 2, keys)).find("2 key/value heads on groups of 3 devices; accept") !=
         std::string::npos);
   CHECK(refusal(made(machines, 2, experts)).ends_with("accepted: --sequence-parallel"));
+  const auto window = [](experiment::Request& request) {
+    request.network =
+        std::string(PARSIM_SOURCE_DIR) + "/tests/networks/data/hugging_face/mistral-7b.json";
+  };
+  CHECK(refusal(made(machines, 2, window)).find("a window of 4096 tokens; acc") !=
+        std::string::npos);
   CHECK(refusal(made(machines, 2, sequence)).empty());
   const auto groups = [](experiment::Request& request) {
     request.network += ",experts=4";

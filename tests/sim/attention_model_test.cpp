@@ -50,6 +50,9 @@ TEST_CASE("attention model: level, width, once per block, mask and idle multipro
   kernel.masked = true;
   model.masked_keys = 128;
   CHECK(slower() == testing::approx(2 * 1.375));
+  kernel.windowed = true;
+  CHECK(slower() == testing::approx(2 * 1.5));
+  kernel.windowed = false;
   kernel.backwards = true;
   model.backward = 0.8;
   model.backward_keys = 512;

@@ -251,6 +251,22 @@ TEST_CASE("kernels: attention in one kernel by hand") {
   CHECK(only_one(past, Pass::forward).flops == forward.flops * 64.5 / 128);
   CHECK(only_one(past, Pass::forward).keys == 64.5);
   CHECK(only_one(past, Pass::forward).masked);
+  // With a window of 32, tokens see 1 to 32 keys, then 32.
+  const LayerId near = add_layer(network, "near", Attention{6, 2, true, 32}, {q, k, k});
+  const Kernel windowed = only_one(near, Pass::forward);
+  CHECK(windowed.keys == (32 * 33 / 2 + 96 * 32) / 128.0);
+  CHECK(windowed.flops == forward.flops * windowed.keys / 128);
+  CHECK(windowed.elements == moved);
+  CHECK(windowed.masked);
+  CHECK(windowed.windowed);
+  CHECK_FALSE(only_one(past, Pass::forward).windowed);
+  // The first tokens see no end of it.
+  part.out[1] = {0, 32};
+  CHECK_FALSE(only_one(near, Pass::forward).windowed);
+  part.out[1] = {32, 64};
+  CHECK(only_one(near, Pass::forward).windowed);
+  CHECK(only_one(near, Pass::forward).keys == 32);
+  part.out[1] = {0, 128};
   // Values of 32 channels a head: of seven products four sum over 64, or make them.
   const LayerId v = add_input(network, "v", Shape{{{Dim::token, 128}, {Dim::channel, 64}}});
   const LayerId narrow = add_layer(network, "narrow", Attention{6, 2, false}, {q, k, v});

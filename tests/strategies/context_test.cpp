@@ -155,33 +155,59 @@ TEST_CASE("context: a note says that learned positions are divided, which traine
 
 TEST_CASE("context: attention of tokens in zigzag order is attention of tokens in their own") {
   constexpr std::int64_t tokens = 12, width = 4;
-  const LayerKind kind = Attention{2, 2, true};
-  const Shape shape{{{Dim::token, tokens}, {Dim::channel, width}}};
-  const std::vector<Shape> shapes(3, shape);
-  const Region all = whole(shape, 1);
-  const auto from = [&](const Block& block, std::int32_t ways) {
-    Block out(all);
-    for_each_index(all, [&](Index i) {
-      const double value = block.at({i[0], zigzag_position(i[1], tokens, ways), i[2]});
-      out.at(i) = value;
-    });
-    return out;
-  };
-  std::vector<Block> own;
-  for (const std::int64_t operand : {0, 1, 2}) own.push_back(data_block(operand, shape, all, 0));
-  const Block gradient = data_block(3, shape, all, 0);
-  PartInput plain{kind, shapes, shape, {all, {}}, own, {}, 0, 1};
-  const Block expected = forward(plain);
-  const PartGradients back = backward(plain, gradient);
-  for (const std::int32_t ways : {1, 2, 3, 6}) {
-    CAPTURE(ways);
-    PartInput input{kind, shapes, shape, {all, {}, ways}, {}, {}, 0, 1};
-    for (const Block& operand : own) input.activations.push_back(from(operand, ways));
-    CHECK(relative_error(forward(input), from(expected, ways)) < 1e-12);
-    const PartGradients found = backward(input, from(gradient, ways));
-    for (std::size_t i = 0; i < 3; ++i) {
-      CHECK(relative_error(found.activations[i], from(back.activations[i], ways)) < 1e-12);
+  for (const std::int64_t window : {0, 5}) {
+    CAPTURE(window);
+    const LayerKind kind = Attention{2, 2, true, window};
+    const Shape shape{{{Dim::token, tokens}, {Dim::channel, width}}};
+    const std::vector<Shape> shapes(3, shape);
+    const Region all = whole(shape, 1);
+    const auto from = [&](const Block& block, std::int32_t ways) {
+      Block out(all);
+      for_each_index(all, [&](Index i) {
+        const double value = block.at({i[0], zigzag_position(i[1], tokens, ways), i[2]});
+        out.at(i) = value;
+      });
+      return out;
+    };
+    std::vector<Block> own;
+    for (const std::int64_t operand : {0, 1, 2}) own.push_back(data_block(operand, shape, all, 0));
+    const Block gradient = data_block(3, shape, all, 0);
+    PartInput plain{kind, shapes, shape, {all, {}}, own, {}, 0, 1};
+    const Block expected = forward(plain);
+    const PartGradients back = backward(plain, gradient);
+    for (const std::int32_t ways : {1, 2, 3, 6}) {
+      CAPTURE(ways);
+      PartInput input{kind, shapes, shape, {all, {}, ways}, {}, {}, 0, 1};
+      for (const Block& operand : own) input.activations.push_back(from(operand, ways));
+      CHECK(relative_error(forward(input), from(expected, ways)) < 1e-12);
+      const PartGradients found = backward(input, from(gradient, ways));
+      for (std::size_t i = 0; i < 3; ++i) {
+        CHECK(relative_error(found.activations[i], from(back.activations[i], ways)) < 1e-12);
+      }
     }
+  }
+}
+
+TEST_CASE("context: parts in zigzag order have a window's pairs between them") {
+  const Shape shape{{{Dim::token, 16}, {Dim::channel, 8}}};
+  const std::vector<Shape> shapes(3, shape);
+  for (const std::int64_t window : {1, 3, 5, 15, 16}) {
+    CAPTURE(window);
+    const LayerKind kind = Attention{2, 2, true, window};
+    const auto pairs = [&](const Part& part) {
+      return forward_flops(kind, shapes, shape, part).value / (2 * 2 * 8);
+    };
+    std::int64_t expected = 0;
+    for (std::int64_t t = 0; t < 16; ++t) expected += std::min(t + 1, window);
+    double sum = 0, rings = 0;
+    for (std::int64_t begin = 0; begin < 16; begin += 4) {
+      sum += pairs({{{0, 1}, {begin, begin + 4}, {0, 8}}, {}, 4});
+      for (std::int64_t keys = 0; keys < 16; keys += 8) {
+        rings += pairs({{{0, 1}, {begin, begin + 4}, {0, 8}}, {keys, keys + 8}, 4});
+      }
+    }
+    CHECK(sum == static_cast<double>(expected));
+    CHECK(rings == static_cast<double>(expected));
   }
 }
 
@@ -392,6 +418,12 @@ TEST_CASE("context: what cannot be divided is refused") {
         std::string::npos);
   CHECK(refused(gpt + "16", 8, ContextExchange::a2a)
             .find("--tp times --cp divides the key/value heads") != std::string::npos);
+  const std::string mistral =
+      std::string(PARSIM_SOURCE_DIR) + "/tests/networks/data/hugging_face/mistral-7b.json";
+  CHECK(refused(mistral, 2, ContextExchange::p2p)
+            .ends_with("which has attention with a window of 4096 tokens; accepted: with --cp-comm "
+                       "all_gather or a2a"));
+  CHECK(refused(mistral, 2) == "accepted");
 }
 
 }  // namespace parsim::testing

@@ -20,6 +20,7 @@ class Attending {
         key_(input.activations[1]),
         value_(input.activations[2]),
         causal_(attention.causal),
+        window_(attention.window),
         width_(input.inputs[0].axes[1].extent / attention.heads),
         value_width_(input.inputs[2].axes[1].extent / attention.key_heads),
         shared_(attention.heads / attention.key_heads),
@@ -35,7 +36,8 @@ class Attending {
     const std::int64_t position = zigzag_position(row.token, keys_, zigzag_);
     for (std::size_t k = 0; k < w.size(); ++k) {
       const auto index = static_cast<std::int64_t>(k);
-      if (!is_known(index) || (causal_ && zigzag_position(index, keys_, zigzag_) > position)) {
+      const std::int64_t back = position - zigzag_position(index, keys_, zigzag_);
+      if (!is_known(index) || (causal_ && (back < 0 || (window_ > 0 && back >= window_)))) {
         w[k] = hidden;
         continue;
       }
@@ -78,6 +80,7 @@ class Attending {
 
   const Block &query_, &key_, &value_;
   bool causal_;
+  std::int64_t window_;
   std::int64_t width_, value_width_, shared_, keys_;
   std::int32_t zigzag_;
   const std::vector<Interval>& known_;

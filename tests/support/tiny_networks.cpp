@@ -207,7 +207,7 @@ Network attention() {
   const LayerId query = add_layer(net, "query", Dense{8}, {x});
   const LayerId key = add_layer(net, "key", Dense{4}, {x});
   const LayerId value = add_layer(net, "value", Dense{4}, {x});
-  x = add_layer(net, "causal", Attention{4, 2, true}, {query, key, value});
+  x = add_layer(net, "causal", Attention{4, 2, true, 3}, {query, key, value});
   const LayerId all = add_layer(net, "all", Dense{8}, {x});
   x = add_layer(net, "mixed", Attention{2, 2, false}, {all, x, all});
   classify(net, x, 3);
