@@ -37,6 +37,7 @@ bool says_default(std::string_view ours, std::string_view text) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
   if (is(ours, {"tp", "pp", "cp", "grad_accum"})) return text == "1";
+  if (ours == "layout") return text.find_first_not_of("0123456789") == text.npos;  // of one stage
   return is(ours, {"zero_stage", "recompute"}) &&
          is(text, {"0", "no", "No", "none", "None", "false", "False", "off"});
 }

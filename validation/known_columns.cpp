@@ -145,6 +145,7 @@ const std::vector<OtherName>& other_column_names() {
       {"zero_optimization_stage", {"zero_stage"}},
       {"fsdp", {"zero_stage"}},
       {"dtype", {"precision"}},
+      {"layers_per_stage", {"layout", "layout_file"}},
   };
   return names;
 }

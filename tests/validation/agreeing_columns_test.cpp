@@ -94,6 +94,11 @@ TEST_CASE("agreeing columns: batches of a step, and of each GPU") {
     CHECK(step_refusal("batch_per_gpu," + name, "8,4")
               .starts_with("f:2:" + name + ": '4' of a training step, in a column that is not"));
   }
+  // Before, equal stages were predicted: 47 samples/s where 2 and 3 x 10 blocks reach 40.
+  CHECK(step_refusal("micro_batch,layers_per_stage", "8,2-10-10-10") ==
+        "f:2:layers_per_stage: '2-10-10-10' of a training step, in a column that is not read; "
+        "accepted: column layout or layout_file");
+  CHECK(step_refusal("micro_batch,layers_per_stage", "8,32") == "accepted");
   // What an empty column says, too.
   CHECK(step_refusal("batch_per_gpu,tp_size,gradient_checkpointing,fsdp", "8,1,False,0") ==
         "accepted");
