@@ -72,6 +72,8 @@ void fields(auto& visit, Of<LayerPlan> auto& plan) {
                  "after it overlap with it");
   visit.optional("apart", plan.apart,
                  "partial sums of the output's gradient are summed for each reader alone");
+  visit.optional("token_parts", plan.token_parts,
+                 Rule(Limits{0}, "parts of the tokens, each of which has all of a learned tensor"));
 }
 
 void fields(auto& visit, Of<Slot> auto& slot) {

@@ -19,10 +19,10 @@ auto packed_parts(PackedAs<ZeroSharding> auto& value) {
 }
 
 auto packed_parts(PackedAs<LayerPlan> auto& value) {
-  auto& [cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap, apart] =
-      value;
+  auto& [cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap, apart,
+         token_parts] = value;
   return std::tie(cuts, devices, zero, recompute, sync, joined, regather, zigzag, ring, overlap,
-                  apart);
+                  apart, token_parts);
 }
 
 auto packed_parts(PackedAs<RankList> auto& value) {

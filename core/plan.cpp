@@ -69,6 +69,16 @@ std::optional<std::int64_t> cut_contraction(const LayerPlan& plan) {
   return std::nullopt;
 }
 
+/// Replicas of each part of the tokens, or of the layer.
+std::size_t copies_of_part(const LayerPlan& plan) {
+  std::size_t replicas = 1, parts = static_cast<std::size_t>(std::max(1, plan.token_parts));
+  for (const Cut& cut : plan.cuts) {
+    if (cut.dim == Dim::replica) replicas = cut.sizes.size();
+    if (cut.dim == Dim::token) parts = 1;  // they are parts of the output
+  }
+  return std::max<std::size_t>(1, replicas / parts);
+}
+
 }  // namespace
 
 std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& plan,
@@ -85,6 +95,7 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
   }
   const std::optional<std::int64_t> whole_contraction =
       plan.joined ? cut_contraction(plan) : std::nullopt;
+  const std::size_t copies = copies_of_part(plan);
   std::size_t in_row = 0;  // cells so far with the same indices along all cuts but the last
   for (const DeviceId device : plan.devices) {
     Cell cell{device, {whole(out, samples), {}, plan.zigzag}, 0, 0, 1};
@@ -93,7 +104,8 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
       const Interval share{offsets[c][index[c]], offsets[c][index[c] + 1]};
       switch (plan.cuts[c].dim) {
         case Dim::replica:
-          cell.replica = static_cast<std::int32_t>(index[c]);
+          cell.replica = static_cast<std::int32_t>(index[c] % copies);
+          cell.token_part = static_cast<std::int32_t>(index[c] / copies);
           continue;
         case Dim::in_channel:
           cell.part.contraction = share;
@@ -183,6 +195,23 @@ void validate_attention(const Network& network, LayerId id, const LayerPlan& pla
   }
 }
 
+/// Learned tensors that parts of the tokens have whole.
+void validate_token_parts(const Network& network, LayerId id, const LayerPlan& plan,
+                          const std::string& location) {
+  if (plan.token_parts == 0) return;
+  const auto parts = [&](const Cut& cut) {
+    const auto count = static_cast<std::int64_t>(cut.sizes.size());
+    return cut.dim == Dim::token ? count == plan.token_parts
+                                 : cut.dim == Dim::replica && count % plan.token_parts == 0;
+  };
+  if (network[id].kind.as<Learned>() == nullptr || plan.token_parts < 0 || plan.joined ||
+      std::none_of(plan.cuts.begin(), plan.cuts.end(), parts)) {
+    throw InputError(location, fmt::format("{} parts of the tokens", plan.token_parts),
+                     "a learned tensor that is cut into so many parts along token, or has so many "
+                     "replicas or a multiple of that");
+  }
+}
+
 /// Products in chunks of tokens.
 void validate_overlap(const Network& network, LayerId id, const LayerPlan& plan,
                       const std::string& location) {
@@ -262,6 +291,7 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
     }
   }
   validate_attention(network, id, plan, location);
+  validate_token_parts(network, id, plan, location);
   validate_overlap(network, id, plan, location);
   for (std::size_t c = 0; plan.joined && c + 1 < plan.cuts.size(); ++c) {
     if (plan.cuts[c].dim != Dim::in_channel) continue;
@@ -280,6 +310,30 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
       (!plan.sync.server.valid() || plan.sync.server.index() >= devices)) {
     throw InputError(location, fmt::format("parameter server {}", plan.sync.server.value),
                      fmt::format("0 to {}", devices - 1));
+  }
+}
+
+/// Copies for parts of the tokens are read by these, each by its own.
+void validate_readers(const Plan& plan, const Network& network, const std::string& where) {
+  const auto by_token = [](const Cut& cut) { return cut.dim == Dim::token; };
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerPlan& reader = plan.layers[l];
+    for (const LayerId input : network.layers[l].inputs) {
+      const LayerPlan& layer = plan.layers[input.index()];
+      if (layer.token_parts == 0 || std::any_of(layer.cuts.begin(), layer.cuts.end(), by_token)) {
+        continue;
+      }
+      const auto cut = std::find_if(reader.cuts.begin(), reader.cuts.end(), by_token);
+      const auto parts = static_cast<std::size_t>(layer.token_parts);
+      if (cut != reader.cuts.end() && cut->sizes.size() % parts == 0 &&
+          reader.devices == layer.devices) {
+        continue;
+      }
+      throw InputError(
+          fmt::format("{}: layer '{}'", where, network[input].name),
+          fmt::format("{} parts of the tokens, read by layer '{}'", parts, network.layers[l].name),
+          "a reader on the same devices, cut into as many parts along token or a multiple of that");
+    }
   }
 }
 
@@ -353,6 +407,7 @@ void validate(const Plan& plan, const Network& network, const Cluster& cluster,
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     validate_layer(network, LayerId{l}, plan.layers[l], cluster.devices.size(), samples, where);
   }
+  validate_readers(plan, network, where);
   validate_schedule(plan, cluster.devices.size(), where);
   std::set<ParameterId> bucketed;
   for (const std::vector<ParameterId>& bucket : plan.buckets) {

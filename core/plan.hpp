@@ -14,9 +14,9 @@
 
 namespace parsim {
 
-/// One dimension of a layer's grid with the size of each part, first to last. Sizes add up to the
-/// extent: of the micro-batch for sample, of the output for channel and the spatial dimensions, of
-/// the input for in_channel. For replica only their count matters. Parts of size zero are idle.
+/// One dimension of a layer's grid with the size of each part. Sizes add up to the extent: of the
+/// micro-batch for sample, of the output for channel and the spatial dimensions, of the input for
+/// in_channel. For replica only their count matters. Parts of size zero are idle.
 struct Cut {
   Dim dim = Dim::sample;
   SharedList<std::int64_t> sizes;
@@ -32,9 +32,8 @@ struct Sync {
 };
 constexpr std::array<std::string_view, 3> spellings(Sync::Kind) { return {"auto", "ring", "ps"}; }
 
-/// How many of the devices that sum a gradient split its states. Each group of so many has all of
-/// them: hybrid sharding (HSDP of PyTorch's FSDP: Zhao et al. 2023, section 3.2.2; MiCS: Zhang et
-/// al. 2022, section 3.2).
+/// How many of the devices that sum a gradient split its states; each group has all of them (HSDP
+/// of PyTorch's FSDP: Zhao et al. 2023, section 3.2.2; MiCS: Zhang et al. 2022, section 3.2).
 struct ZeroGroup {
   std::int32_t ranks = 0;  ///< devices one after the other, ascending; 0: all of them
   bool node = false;       ///< instead: those of one machine
@@ -42,8 +41,8 @@ struct ZeroGroup {
   friend bool operator==(const ZeroGroup&, const ZeroGroup&) = default;
 };
 
-/// Which states of a layer's parameters the devices that sum their gradients split among them: the
-/// stages of ZeRO (Rajbhandari et al. 2020, section 5).
+/// Which states of a layer's parameters its devices split: ZeRO (Rajbhandari et al. 2020, section
+/// 5).
 struct ZeroSharding {
   std::int32_t stage =
       0;  ///< 0 nothing, 1 what the optimizer keeps, 2 gradients too, 3 weights too
@@ -69,19 +68,21 @@ struct LayerPlan {
   /// devices (Part); 0: in their own order.
   std::int32_t zigzag = 0;
   /// Of attention whose tokens are cut: keys and values go round a ring of the devices that share a
-  /// sample's tokens, a part at a time, and each device attends to the parts as they come (Liu et
-  /// al. 2023, "Ring Attention with Blockwise Transformers"). False: a device has all that it needs
-  /// before it begins.
+  /// sample's tokens, and each device attends to the parts as they come (Liu et al. 2023, "Ring
+  /// Attention with Blockwise Transformers"). False: a device has all before it begins.
   bool ring = false;
   /// Of a dense layer that devices share: it works in as many chunks of its tokens as there are
-  /// devices, so that communication overlaps. By channel: all-gathered tokens come in parts, each
-  /// used when it arrives. By contraction: each chunk's partial sums leave for the device that
-  /// keeps them while the next is computed, and in backward gradients come in parts.
-  /// (TransformerEngine's CommOverlapP2PBase; PyTorch's torch/distributed/_symmetric_memory,
-  /// fused_all_gather_matmul and fused_matmul_reduce_scatter.)
+  /// devices, so that communication overlaps. By channel: all-gathered tokens are used as they
+  /// arrive. By contraction: each chunk's partial sums leave for the device that keeps them while
+  /// the next is computed, and in backward gradients come in parts. (TransformerEngine's
+  /// CommOverlapP2PBase; PyTorch's _symmetric_memory, fused_all_gather_matmul.)
   bool overlap = false;
   /// Readers' partial sums of gradients are summed apart, while kernels wait (transformers' way).
   bool apart = false;
+  /// Of a learned tensor under context parallelism: the parts of the tokens, which all have it
+  /// whole (replicas of one part are neighbours) and its gradient of their own tokens: weights that
+  /// are synchronised as those of parts by sample. 0: a device has the part that makes its output.
+  std::int32_t token_parts = 0;
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 
@@ -172,22 +173,21 @@ struct Plan {
 struct Cell {
   DeviceId device;
   Part part;
-  std::int32_t replica = 0;      ///< (first) index along the replica cut
+  std::int32_t replica = 0;      ///< (first) index along the replica cut, or its part's of that
   std::int32_t contraction = 0;  ///< (first) index along the in_channel cut
   std::int32_t replicas = 1;     ///< how many indices along the replica cut it stands for
+  std::int32_t token_part = 0;   ///< of LayerPlan::token_parts that are no parts of the output
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 
 /// The non-empty cells of a layer for one micro-batch of `samples`, in grid order; joined ones as
-/// one, without contraction if they have all of it.
-/// `plan` must be valid for the layer (see validate).
+/// one, without contraction if they have all of it. `plan` must be valid for the layer.
 [[nodiscard]] std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& plan,
                                       std::int64_t samples);
 
-/// Checks everything a plan promises: a plan for every layer, sizes that add up, cuts the layer
-/// allows, devices that exist, replica cells on different devices, schedule complete, batch a
-/// multiple of the micro-batches. Throws InputError with `where` (a file or "strategy data"), the
-/// layer's name, what was found and what is accepted.
+/// Checks a plan: a plan for every layer, sizes that add up, cuts the layer allows, devices that
+/// exist, replica cells on different devices, schedule complete, batch a multiple of the
+/// micro-batches. Throws InputError with `where` (a file or "strategy data") and the layer's name.
 void validate(const Plan& plan, const Network& network, const Cluster& cluster,
               const std::string& where);
 

@@ -23,6 +23,7 @@ void append_moves(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0) + (plan.overlap ? 4 : 0) +
                 (plan.apart ? 8 : 0));
   key.push_back(plan.ring ? -1 - plan.zigzag : plan.zigzag);
+  key.push_back(plan.token_parts);
 }
 
 /// What sums of its gradients and its states depend on besides.

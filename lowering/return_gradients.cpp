@@ -250,6 +250,11 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
 
   const std::map<DeviceId, Contribution> given = contributions(needs);
   const std::vector<DeviceId> senders = devices_of(needs);
+  // Copies for parts of the tokens get their own parts' contributions.
+  std::map<DeviceId, std::int32_t> token_part;
+  if (std::any_of(cells.begin(), cells.end(), [](const Cell& c) { return c.token_part > 0; })) {
+    for (const Cell& cell : cells) token_part[cell.device] = cell.token_part;
+  }
   std::vector<Flow> flows;
   for (const Owner& owner : tensor.owners()) {
     std::vector<Movement> outside = from_outside(tensor, owner, given);
@@ -265,6 +270,8 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
       for (const DeviceId from : senders) {
         const Contribution& contribution = given.at(from);
         if (contribution.replica != replica) continue;
+        const auto part = token_part.find(from);
+        if (part != token_part.end() && part->second != token_part[to]) continue;
         for (const Region& piece : pieces_of(contribution, owner.region)) {
           result.direct = result.direct && from == to;
           flows.push_back({from, c, to, piece});

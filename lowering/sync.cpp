@@ -31,13 +31,11 @@ struct Uses {
   bool first_only = false;
 };
 
-/// Cuts regions that overlap without being equal (tied weights split differently) along each
-/// other's borders, so that the pieces are equal or disjoint.
+/// Cuts regions that overlap (tied weights split differently) into equal or disjoint pieces.
 std::vector<std::vector<Region>> atoms(const std::vector<Region>& regions) {
   std::vector<std::vector<Region>> pieces;
-  const bool one =
-      std::all_of(regions.begin(), regions.end(), [&](const Region& r) { return r == regions[0]; });
-  if (one) return std::vector(regions.size(), std::vector(regions.begin(), regions.begin() + 1));
+  if (std::all_of(regions.begin(), regions.end(), [&](const auto& r) { return r == regions[0]; }))
+    return std::vector(regions.size(), std::vector(regions.begin(), regions.begin() + 1));
   std::vector<std::set<std::int64_t>> borders(regions.empty() ? 0 : regions[0].rank());
   for (const Region& region : regions) {
     for (std::size_t a = 0; a < borders.size(); ++a)
@@ -84,7 +82,7 @@ Holders holders(const std::vector<Use>& uses) {
   return result;
 }
 
-/// A piece of a parameter whose gradients are summed over `devices`; mirrors as at SyncGroup.
+/// A piece whose gradients are summed over `devices`; mirrors as at SyncGroup.
 struct ParameterSum {
   Region piece;
   std::vector<DeviceId> devices, mirrors;
@@ -111,8 +109,8 @@ std::vector<ParameterSum> sums_of_first(const Holders& all, const Sync& sync,
       return std::binary_search(sum.devices.begin(), sum.devices.end(), device);
     });
     std::sort(sum.mirrors.begin(), sum.mirrors.end());
-    const bool serves = std::binary_search(sum.mirrors.begin(), sum.mirrors.end(), sync.server);
-    if (sync.kind == Sync::Kind::server && serves) {
+    if (sync.kind == Sync::Kind::server &&
+        std::binary_search(sum.mirrors.begin(), sum.mirrors.end(), sync.server)) {
       throw InputError(named(network, id),
                        "a parameter server that is a further replica of groups of other size",
                        "a server that is no such device");
@@ -177,9 +175,19 @@ std::vector<std::vector<DeviceId>> apart(const Uses& uses, std::span<const Devic
   return result;
 }
 
+/// What a cell's device has of a parameter: what the cell reads, or all tokens of a learned tensor.
+Region held_region(const Layer& layer, std::span<const Shape> inputs, const LayerPlan& plan,
+                   std::size_t parameter, const Cell& cell) {
+  Region region = parameter_region(layer.kind, inputs, layer.out, parameter, cell.part);
+  const std::size_t tokens = layer.out.region_axis(Dim::token);
+  if (plan.token_parts > 0 && tokens > 0) region[tokens - 1] = {0, layer.out.extent(Dim::token)};
+  return region;
+}
+
 /// What the cells of the layers that have a parameter use of it.
 Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> users,
-             const std::function<std::span<const Cell>(LayerId)>& cells_of) {
+             const std::function<std::span<const Cell>(LayerId)>& cells_of,
+             const std::function<const LayerPlan&(LayerId)>& plan_of) {
   Uses uses;
   std::int32_t replicas = 0;  // of the layers so far
   const bool several = std::any_of(users.begin(), users.end(), [&](LayerId user) {
@@ -197,7 +205,7 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
       uses.first_only |= replicas > 0 && own != replicas;
       replicas = own;
       for (const Cell& cell : cells_of(user)) {
-        const Region region = parameter_region(layer.kind, inputs, layer.out, p, cell.part);
+        const Region region = held_region(layer, inputs, plan_of(user), p, cell);
         if (region.empty()) continue;
         uses.all.push_back({region, cell.device, cell.replica, user});
         uses.first_only |= cell.replicas > 1;
@@ -385,7 +393,7 @@ std::vector<UnsplitGroup> bucket_groups(
       index;
   for (const ParameterId id : bucket) {
     const std::vector<LayerId>& layers = users[id.index()];
-    const Uses uses = uses_of(network, id, layers, cells_of);
+    const Uses uses = uses_of(network, id, layers, cells_of, plan_of);
     if (uses.all.empty()) continue;
     const LayerPlan& plan = plan_of(layers[0]);
     const Sync& sync = plan.sync;

@@ -153,6 +153,7 @@ bool UnitFinder::fold(const Plan& plan, Folded& folded) {
     one.ring = layer.ring;
     one.overlap = layer.overlap;
     one.apart = layer.apart;
+    one.token_parts = layer.token_parts;
     one.cuts.assign(layer.cuts.size(), {});
     std::copy(layer.cuts.begin() + 1, layer.cuts.end(), one.cuts.begin() + 1);
     one.cuts[0].dim = Dim::sample;

@@ -390,6 +390,7 @@ std::string plan_id(const Network& network, const Plan& plan) {
     if (layer.zigzag > 0 || layer.ring) append(layer.zigzag, layer.ring ? 1 : 0);
     if (layer.overlap) append(-1);
     if (layer.apart) append(-2);
+    if (layer.token_parts > 0) append(-3, layer.token_parts);
     append(layer.zero.stage, layer.zero.group.ranks, layer.zero.group.node ? 1 : 0);
     for (const std::int64_t share : layer.zero.shares) append(share);
     append(cells_of(LayerId{l}, layer));

@@ -19,7 +19,6 @@
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
 #include "strategies/blocks.hpp"
-#include "strategies/degrees.hpp"
 #include "strategies/estimated_below.hpp"
 #include "strategies/plan_support.hpp"
 
@@ -266,17 +265,6 @@ std::vector<std::string> memory_option_notes(const Network& network, const Clust
   if (count > 0) {
     notes.push_back(fmt::format("recompute: {} of {} layers are recomputed in the backward pass",
                                 count, dropped.size()));
-  }
-  bool divided = false;  // positions, by tokens
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const std::vector<Cut>& cuts = plan.layers[l].cuts;
-    divided |= network.layers[l].kind.as<Learned>() != nullptr &&
-               std::ranges::any_of(cuts, [](const Cut& cut) { return cut.dim == Dim::token; });
-  }
-  if (divided && degrees_of(network, plan).cp.value_or(1) > 1) {
-    notes.emplace_back(
-        "context parallelism: each part has the learned positions of its tokens alone; Megatron-LM "
-        "has all on each GPU, and sums their gradients");
   }
   return notes;
 }

@@ -412,7 +412,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
   for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
     const std::span<const DeviceId> of_stage = devices_of_stage(a, s);
     const SharedList<DeviceId> own(std::vector<DeviceId>(of_stage.begin(), of_stage.end()));
-    for (std::size_t l = a.cut.first[s]; l < end_of(a, s, plan.layers.size()); ++l) {
+    for (std::size_t l = a.cut.first[s], end = end_of(a, s, plan.layers.size()); l < end; ++l) {
       LayerPlan& layer = plan.layers[l];
       plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(s);
       layer.devices = own;
@@ -423,7 +423,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
           const auto group = group_of(a, s, r);
           groups.emplace_back(group.begin(), group.end());
         }
-        divide(shares_of_tokens(a.degrees)[l], groups, a.shares, layer);
+        divide(shares_of_tokens(a.degrees)[l], groups, a.shares, end, layer);
         continue;
       }
       if (a.degrees.data > 1) layer.cuts.push_back({Dim::sample, a.shares});

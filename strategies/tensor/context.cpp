@@ -32,7 +32,8 @@ class Sharing {
         sequence_parallel_(input.sequence_parallel),
         tensor_(tensor),
         context_(context),
-        split_(split(input, tensor)) {}
+        split_(split(input, tensor)),
+        readers_(consumers(input.network)) {}
 
   std::vector<LayerShare> run() {
     std::vector<LayerShare> shares;
@@ -75,9 +76,19 @@ class Sharing {
       } else if (within) {
         share.cuts.push_back(*within);
       }
+      const std::vector<Consumer>& readers = readers_[id.index()];
+      const bool by_token =
+          std::all_of(readers.begin(), readers.end(),
+                      [&](const Consumer& reader) { return may_cut(reader.layer, Dim::token); });
+      if (layer.kind.as<Learned>() != nullptr && !readers.empty() && by_token) {
+        share.token_parts = static_cast<std::int32_t>(context_);
+        share.last_reader = readers.back().layer.index();
+      }
       return share;
     }
     const std::int64_t tokens = layer.out.extent(Dim::token);
+    if (layer.kind.as<Learned>() != nullptr)
+      share.token_parts = static_cast<std::int32_t>(context_);
     if (within && within->dim == Dim::token) {
       share.cuts = {nested(Dim::token, tokens, context_, tensor_)};
       share.regather = sequence_parallel_ && !is_in_mixture(layer);
@@ -93,6 +104,7 @@ class Sharing {
   bool sequence_parallel_;
   std::size_t tensor_, context_;
   std::vector<std::vector<Cut>> split_;  ///< by layer, among the devices of a tensor-parallel group
+  std::vector<std::vector<Consumer>> readers_;
 };
 
 std::int64_t tokens_of(const StrategyInput& input, LayerId id) {
@@ -150,7 +162,7 @@ std::vector<LayerShare> share_tokens(const StrategyInput& input, std::size_t ten
 }
 
 void divide(const LayerShare& share, std::span<const std::vector<DeviceId>> groups,
-            const std::vector<std::int64_t>& samples, LayerPlan& layer) {
+            const std::vector<std::int64_t>& samples, std::size_t end, LayerPlan& layer) {
   layer.cuts.clear();
   layer.devices.clear();
   if (groups.size() > 1) layer.cuts.push_back({Dim::sample, samples});
@@ -165,6 +177,7 @@ void divide(const LayerShare& share, std::span<const std::vector<DeviceId>> grou
   layer.zigzag = share.zigzag;
   layer.regather = share.regather;
   layer.ring = share.ring;
+  layer.token_parts = share.last_reader < end ? share.token_parts : 0;
 }
 
 void divide_tokens(const StrategyInput& input, LayerRange layers,
@@ -186,7 +199,7 @@ void divide_tokens(const StrategyInput& input, LayerRange layers,
   const std::vector<LayerShare> shares = share_tokens(input, tensor, context);
   for (std::size_t l = layers.begin; l < layers.end; ++l) {
     plans[l].sync = chosen_sync(input);
-    divide(shares[l], groups, samples, plans[l]);
+    divide(shares[l], groups, samples, layers.end, plans[l]);
   }
 }
 

@@ -21,6 +21,8 @@ struct LayerShare {
   std::int32_t zigzag = 0;  ///< as in LayerPlan
   bool regather = false;    ///< as in LayerPlan
   bool ring = false;        ///< as in LayerPlan
+  std::int32_t token_parts = 0;  ///< as in LayerPlan, if `last_reader` is in the layer's stage
+  std::size_t last_reader = 0;
 };
 
 /// By layer, how tensor · context devices share it:
@@ -28,6 +30,10 @@ struct LayerShare {
 /// - The tokens of every layer that has them are cut into `context` parts, and each part as
 ///   tensor::split does.
 /// - Layers without tokens are computed by all.
+/// - Learned positions and scales are weights like others: all parts have them whole, as in
+///   Megatron-LM (position_embeddings of megatron/core/models/common/embeddings/
+///   language_model_embedding.py is a whole torch.nn.Embedding; its gradients are in the buffers of
+///   the group over data and context).
 /// - A loss averages the tokens of each device, and these sums are summed.
 /// - Attention needs the keys and values of all tokens. They go round a ring while each device
 ///   attends to those that it has (p2p; Liu et al. 2023, "Ring Attention with Blockwise
@@ -47,8 +53,9 @@ struct LayerShare {
 ///
 /// groups    by replica its devices, as many as `share` has parts
 /// samples   of a micro-batch, by replica
+/// end       of the layers of its stage
 void divide(const LayerShare& share, std::span<const std::vector<DeviceId>> groups,
-            const std::vector<std::int64_t>& samples, LayerPlan& layer);
+            const std::vector<std::int64_t>& samples, std::size_t end, LayerPlan& layer);
 
 /// From its first one to before its end.
 struct LayerRange {

@@ -24,6 +24,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/numeric.hpp"
 #include "tests/support/refusal.hpp"
+#include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim::testing {
@@ -40,6 +41,14 @@ Network tiny_model(const std::string& options, bool causal) {
     if (attention != nullptr) attention->causal = causal;
   }
   return net;
+}
+
+LayerId find_layer(const Network& network, const std::string& name) {
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    if (network.layers[l].name == name) return LayerId{l};
+  }
+  FAIL(name);
+  return {};
 }
 
 struct ContextDegrees {
@@ -68,8 +77,34 @@ ExecDag context_dag(const World& world, std::int64_t batch, ContextExchange exch
   return lowering::lower(world.network, world.cluster, plan);
 }
 
+/// The estimate is the list schedule's.
+void expect_estimate(const World& world, const strategies::StrategyInput& input, const Plan& plan,
+                     const ExecDag& dag) {
+  lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+  double makespan = 0;
+  for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost))) {
+    makespan = std::max(makespan, span.end.count());
+  }
+  CHECK(estimator.step_time(plan).count() == testing::approx(makespan).epsilon(1e-9));
+}
+
 constexpr ContextExchange exchanges[] = {ContextExchange::p2p, ContextExchange::all_gather,
                                          ContextExchange::a2a};
+
+/// Bytes that devices receive of gradients' sums and updated weights.
+std::int64_t gradient_bytes(const ExecDag& dag) {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr) continue;
+    const Tensor::Kind kind = dag.tensor(collective->slice.tensor).kind;
+    if (kind == Tensor::Kind::bucket || kind == Tensor::Kind::parameter) {
+      bytes += bytes_received(dag, OpId{i}).value;
+    }
+  }
+  return bytes;
+}
 
 /// Bytes that devices receive in operations on activations, by direction: forward (and again in
 /// backward), and of gradients.
@@ -129,28 +164,111 @@ TEST_CASE("context: parts of the tokens compute what the unsplit network compute
         CHECK(found.cp == static_cast<std::int64_t>(degrees.context));
         CHECK(found.dp == static_cast<std::int64_t>(degrees.data));
         CHECK(found.sequence_parallel == input.sequence_parallel);
-        lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
-        double makespan = 0;
-        for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost))) {
-          makespan = std::max(makespan, span.end.count());
-        }
-        CHECK(estimator.step_time(plan).count() == testing::approx(makespan).epsilon(1e-9));
+        expect_estimate(world, input, plan, dag);
       }
     }
   }
 }
 
-TEST_CASE("context: a note says that learned positions are divided, which trainers do not do") {
-  const auto notes = [](const std::string& network, std::size_t context) {
-    const World world(networks::load_network(network, {}, "test"), star_of(2, "10 GB/s", "1us"));
-    strategies::StrategyInput input = world.input(2);
-    const Plan plan = context_plan(input, {.context = context, .data = 2 / context});
-    return strategies::memory_option_notes(world.network, world.cluster, plan).size();
+TEST_CASE("context: parts that have learned scales whole compute what the network computes") {
+  const Network decoder = tiny_llama(false);
+  for (const ContextDegrees& degrees :
+       {ContextDegrees{1, 2, 1, 1}, {1, 2, 2, 1}, {3, 2, 1, 1}, {3, 2, 2, 1}}) {
+    for (const bool sequence : {false, true}) {
+      for (const std::int32_t zero : {0, 1, 2, 3}) {
+        const World world(decoder, star_of(12, "10 GB/s", "1us"));
+        strategies::StrategyInput input = world.input(2 * static_cast<std::int64_t>(degrees.data));
+        input.micro_batches = 2;
+        input.zero_stage = zero;
+        input.sequence_parallel = sequence && degrees.tensor > 1;
+        const Plan plan = context_plan(input, degrees);
+        CAPTURE(fmt::format("tp {} dp {} zero {}", degrees.tensor, degrees.data, zero));
+        const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+        CHECK(difference(plan, dag, 3) == "");
+        expect_estimate(world, input, plan, dag);
+      }
+    }
+  }
+}
+
+TEST_CASE("context: all gradients are summed over parts and replicas together, by hand") {
+  // Rings among four devices: each receives 2 * 3/4 of every gradient in FP32. GPT: a table of 96
+  // tokens and one of 32 positions, of 64 channels each; in a block norms (2 * 2 * 64), queries,
+  // keys and values (65 * 192), their output (65 * 64), 65 * 256 and 257 * 64; a norm. LLaMA: a
+  // table of 7 tokens and one as large for scores, of 12 channels; three scales; queries, output
+  // and three products of 12 * 12, keys and values of 12 * 6.
+  const std::int64_t block = 256 + 65 * 192 + 65 * 64 + 65 * 256 + 257 * 64;
+  const std::int64_t gpt = (96 + 32) * 64 + 2 * block + 128;
+  const std::int64_t llama = 2 * 7 * 12 + 3 * 12 + 5 * 144 + 2 * 72;
+  for (const auto& [network, parameters] :
+       {std::pair{networks::load_network(
+                      "gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96", {}, "test"),
+                  gpt},
+        {tiny_llama(false), llama}}) {
+    for (const std::size_t context : {2UL, 4UL}) {
+      if (network.layers[0].out.extent(Dim::token) % (2 * context) != 0) continue;
+      for (const std::int32_t zero : {0, 1}) {
+        CAPTURE(fmt::format("{}, cp {}, zero {}", network.name, context, zero));
+        const World world(network, star_of(4, "25 GB/s", "1us"));
+        strategies::StrategyInput input = world.input(4 / static_cast<std::int64_t>(context));
+        input.precision = Precision::bf16;
+        input.reduce_precision = Precision::fp32;
+        input.zero_stage = zero;
+        const Plan plan = context_plan(input, {1, context, 4 / context, 1});
+        const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+        // ZeRO 1 scatters sums in FP32 and gathers weights in BF16.
+        CHECK(gradient_bytes(dag) == (zero == 0 ? 24 : 18) * parameters);
+        CHECK(moved(dag, CollectiveKind::all_reduce).collectives == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("context: every part has all positions, and their states as ZeRO divides them, by hand") {
+  // Weights and gradients in BF16 and FP32, Adam's two states and a copy of the weights in FP32.
+  const World world("gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96",
+                    "star:4,device=v100-sxm2,rate=25GB/s");
+  const std::int64_t all = 108'288;  // parameters, see above
+  const auto use = [&](std::int32_t zero) {
+    strategies::StrategyInput input = world.input(1);
+    input.precision = Precision::bf16;
+    input.reduce_precision = Precision::fp32;
+    input.optimizer = Optimizer::adam;
+    input.framework = Framework::megatron;
+    input.zero_stage = zero;
+    const Plan plan = context_plan(input, {1, 4, 1, 1});
+    const LayerId wpe = find_layer(world.network, "wpe");
+    CHECK(plan.layers[wpe.index()].token_parts == 4);
+    return strategies::memory_use(input, plan)[3];
   };
-  const std::string gpt = "gpt:layers=2,hidden=8,heads=4,vocab_size=5,seq_length=8";
-  CHECK(notes(gpt, 2) == 1);
-  CHECK(notes(gpt, 1) == 0);
-  CHECK(notes("llama-3-8b:layers=1", 2) == 0);
+  for (const std::int32_t zero : {0, 1, 3}) {
+    CAPTURE(zero);
+    const lowering::MemoryUse own = use(zero);
+    const std::int64_t parts = zero > 0 ? 4 : 1, weight_parts = zero == 3 ? 4 : 1;
+    CHECK(own.weights.value == 2 * all / weight_parts);
+    CHECK(own.gradients.value == 4 * all / weight_parts);
+    CHECK(own.optimizer_state.value == 12 * all / parts);
+  }
+}
+
+TEST_CASE("context: parts of the tokens that a plan cannot have are refused") {
+  const World world(tiny_llama(false), star_of(4, "25 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(2);
+  const Plan plan = context_plan(input, {1, 2, 1, 1});
+  const std::size_t scale = find_layer(world.network, "norm1.scale").index();
+  REQUIRE(plan.layers[scale].token_parts == 2);
+  const auto refused = [&](std::size_t layer, std::int32_t parts) {
+    Plan other = plan;
+    other.layers[layer].token_parts = parts;
+    return refusal_of([&] { validate(other, world.network, world.cluster, "plan"); });
+  };
+  CHECK(refused(scale, 4).starts_with("plan: layer 'norm1.scale': 4 parts of the tokens; "));
+  CHECK(refused(scale + 1, 2).starts_with("plan: layer 'norm1': 2 parts of the tokens; "));
+  Plan moved_reader = plan;
+  moved_reader.layers[scale + 1].devices = std::vector<DeviceId>{DeviceId{2}, DeviceId{3}};
+  CHECK(refusal_of([&] { validate(moved_reader, world.network, world.cluster, "plan"); }) ==
+        "plan: layer 'norm1.scale': 2 parts of the tokens, read by layer 'norm1'; a reader on the "
+        "same devices, cut into as many parts along token or a multiple of that");
 }
 
 TEST_CASE("context: attention of tokens in zigzag order is attention of tokens in their own") {
@@ -340,7 +458,7 @@ TEST_CASE("context: a device keeps its tokens' activations and all weights, by h
       return use(layers, context, zero).optimizer_state.value;
     };
     // ZeRO shards over the parts of the tokens as over replicas (Megatron-LM's data-parallel group
-    // with context parallelism). Positions are divided by token already.
+    // with context parallelism).
     CHECK(use(5, context, 0).weights.value - use(3, context, 0).weights.value ==
           use(5, 1, 0).weights.value - use(3, 1, 0).weights.value);
     CHECK((states(5, 1) - states(3, 1)) * static_cast<std::int64_t>(context) ==

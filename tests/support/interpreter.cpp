@@ -133,6 +133,10 @@ void Interpreter::place_weights() {
   for (std::size_t i = 0; i < dag_.size(); ++i) {
     const Op op = dag_.op(OpId{i});
     if (const auto* compute = std::get_if<Compute>(&op)) give_weights(parameter_places(*compute));
+    // Of learned positions a device may compute with a part, but update all.
+    if (const auto* update = std::get_if<Update>(&op)) {
+      give_weights(places(dag_, update->device, update->slice));
+    }
     const auto* transfer = std::get_if<Transfer>(&op);
     if (transfer != nullptr && transfer->target.role == Role::weight_gradient) {
       give_weights(places(dag_, transfer->to, transfer->target));
