@@ -231,7 +231,8 @@ TEST_CASE("json: unknown, missing and repeated keys are refused") {
   CHECK(
       json_refusal(plan_from_json, testing::with(plan_text(), "\"recompute\"", "\"recomptue\"")) ==
       "f.json:/layers/0: unknown key 'recomptue'; accepted: cuts, devices, zero, recompute, "
-      "sync, joined, regather, zigzag, ring, overlap, apart, token_parts; did you mean 'recompute'?");
+      "sync, joined, regather, zigzag, ring, overlap, apart, token_parts; did you mean "
+      "'recompute'?");
   CHECK(json_refusal(plan_from_json,
                      testing::with(plan_text(), "\"batch\": 8", "\"batch\": 8, \"batch\": 9")) ==
         "f.json:7: key 'batch' twice in an object; every key once");

@@ -278,10 +278,9 @@ TEST_CASE("parallelism: a framework that shards needs the stage, and agrees with
   CHECK(refused("torchtitan", "DDP") == "accepted");
   CHECK(refused("DeepSpeed ZeRO-3", "ZeRO-3") == "accepted");
   CHECK(refused("DeepSpeed ZeRO-3", "", "3") == "accepted");
-  CHECK(
-      refused("DeepSpeed ZeRO-3", "ZeRO-2") ==
-      "f:2:framework: 'DeepSpeed ZeRO-3' shards states, and other columns say ZeRO stage 2; " +
-          accepted);
+  CHECK(refused("DeepSpeed ZeRO-3", "ZeRO-2") ==
+        "f:2:framework: 'DeepSpeed ZeRO-3' shards states, and other columns say ZeRO stage 2; " +
+            accepted);
   CHECK(refused("PyTorch FSDP", "DDP") ==
         "f:2:framework: 'PyTorch FSDP' shards states, and column parallelism says DDP; " +
             accepted);
