@@ -282,7 +282,7 @@ void check_sharding(const Claim& claim, std::string_view text) {
 }
 
 /// A framework that shards states: "PyTorch FSDP", "DeepSpeed ZeRO-3", and torchtitan, which does
-/// so unless told not to (torchtitan/config/job_config.py, data_parallel_shard_degree: -1).
+/// so by default (torchtitan/config/configs.py, data_parallel_shard_degree: -1).
 void check_framework(const Claim& claim, std::string_view text) {
   const std::string framework = plain_text(claim, "framework");
   const std::optional<std::int32_t> stage = zero_stage_of(claim);

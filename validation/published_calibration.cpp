@@ -148,8 +148,8 @@ std::vector<experiment::FittedStep> fitted_collectives(const std::vector<Claim>&
           share = std::clamp(share * run.with_links(share).simulated(options) / seconds,
                              1 / largest_factor, 1.0);
         }
-        // Where links would have to be slower by more than the square of that, other things bound
-        // it: it says nothing of links, and all that they do would become slower.
+        // If links would have to be slower by more than the square of that, they do not bound it,
+        // and it says nothing about them.
         const double slower = seconds / run.simulated(options);
         if (share * slower * slower >= 1 || slower <= 1) row.links = share;
         row.kind = kind_between_machines_of(claim, run.cluster());

@@ -132,7 +132,8 @@ std::optional<Obstacle> obstacle(const StrategyInput& input, std::int64_t ways) 
       return Obstacle{"has queries and keys of different lengths",
                       "with --cp-comm all_gather or a2a"};
     }
-    // Transformer Engine, attention.py: no window with p2p.
+    // Transformer Engine 2, tests/pytorch/attention/test_attention_with_cp.py: no support for
+    // sliding windows with p2p.
     if (input.context_exchange == ContextExchange::p2p && attention->window > 0) {
       return Obstacle{fmt::format("has attention with a window of {} tokens", attention->window),
                       "with --cp-comm all_gather or a2a"};

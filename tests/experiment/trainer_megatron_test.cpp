@@ -26,7 +26,7 @@ std::string script_refused(const std::string& more) {
   return testing::refusal_of([&] { (void)of_script(more); });
 }
 
-TEST_CASE("megatron: its FSDP sums gradients in the precision of the weights unless told") {
+TEST_CASE("megatron: its FSDP sums gradients in the precision of the weights by default") {
   // Before, in FP32 as without FSDP: a step of 399 ms took 532.
   const std::string fsdp =
       "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params ";
@@ -84,7 +84,7 @@ TEST_CASE("megatron: arguments that change buckets, gathers or layers are not ig
                                  "which takes longer"});
 }
 
-TEST_CASE("megatron: what nothing here expresses is refused by its name, whatever else is given") {
+TEST_CASE("megatron: arguments that no option expresses are refused by name") {
   // Megatron-LM's own spellings, each with a value that its parser takes.
   for (const std::string argument : {"use-tp-pp-dp-mapping",
                                      "encoder-num-layers 2",
